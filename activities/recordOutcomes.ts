@@ -104,7 +104,7 @@ function resultOf(
   return { session, incarnation, at, state, step, error };
 }
 
-/** Returns the money for model answers that reached the database although their compaction failed. */
+/** Returns the money spent on model answers that reached the database although their compaction failed. */
 async function paidInVain(
   pool: Pool,
   tenant: string,

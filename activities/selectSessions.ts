@@ -87,7 +87,7 @@ async function verdictOf(
     if (row.pausedAt !== null) return refused('the session is paused: resume it, then retry the job');
     const asksModel = model.available && policy.summary.method === 'model';
     if (spendLimit !== undefined && asksModel && policy.prices.currency === null)
-      return refused('a spend limit needs prices in the policy: what its summary would cost is not known');
+      return refused('a spend limit needs prices in the policy: the cost of the summary is not known');
     return pending;
   } catch (error) {
     if (!(error instanceof PalimpsestError) || error.type === 'Store.Unavailable') throw error;

@@ -98,7 +98,10 @@ export interface PalimpsestClient {
 
   /** Sizes, effective policy and the phase of the session's workflow; `asleep` if it has ended because the session was idle. */
   status(request: OfSession): Promise<Status>;
-  /** Resolves when the session's workflow has looked at every turn and no compaction is in flight. */
+  /**
+   * Resolves when the session's workflow has processed every turn and no compaction is running. Throws `Temporal.Unavailable` if
+   * this takes longer than `timeoutMs` (default 60,000).
+   */
   settled(request: OfSession & { timeoutMs?: number }): Promise<void>;
   sessions(request?: ListRequest): Promise<SessionList>;
   /**

@@ -1,4 +1,4 @@
-/** The context: the messages that the model is sent. */
+/** The context: the messages that the agent's model receives. */
 import { z } from 'zod';
 import type { ContextBreakdown } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view.js';
@@ -130,7 +130,7 @@ export const sessionContext = component(
   }),
   {
     description:
-      'The messages that the model is sent: head, tail and reductions, never longer than the budget.',
+      "The messages that the agent's model receives: head, tail and reductions, never longer than the budget.",
     example: {
       ...{ session: 's-1', generation: 0, format: 'openai-chat', messages: [chatExample] },
       entries: [{ seq: 1, source: 'log', tokens: 12 }],

@@ -232,7 +232,7 @@ const records = {
 
 export type SessionMemory = Pick<Status, keyof typeof memory>;
 export type SessionRecords = Pick<Status, keyof typeof records>;
-/** Why the session is exhausted: a compaction could not help it. The next one is tried once the context has grown by `minGain`. */
+/** The reason why the session is exhausted. The next compaction is tried once the context has grown by `minGain`. */
 export type Exhausted = NonNullable<Status['exhausted']>;
 /**
  * The failure of the latest attempt. `fallback`: the model failed, and compactions continue without it until it may

@@ -4,7 +4,7 @@ import type { JournalRoom } from '../../summary/journal/room.js';
 import type { TokenizerName } from '../../tokens/counter.js';
 
 /**
- * Why a compaction runs. `reduce` commits reductions only and has no archive part; `resummarize` evicts nothing and has a
+ * The reason for a compaction. `reduce` commits reductions only and has no archive part; `resummarize` evicts nothing and has a
  * model rewrite the fallback's summary; `restore` restores an earlier generation; `backfill` belongs to a backfill job.
  */
 export type CompactionReason =
@@ -92,7 +92,10 @@ export interface Plan {
   tokensBefore: number;
   evictedMessages: number;
   evictedTokens: number;
-  /** Whether more could be evicted than one compaction allows. If so, the next one continues, and this one may miss its target. */
+  /**
+   * Whether the tail stays larger than its room, because one compaction may not evict more, or because the cut is at the end of
+   * notes written ahead. If so, the next compaction continues, and this one may miss its target.
+   */
   partial: boolean;
   /** The reason for planning without a model, such as cost or an earlier failure; a model may rewrite the summary later. */
   withoutModel: string | null;

@@ -39,7 +39,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
       tokensBefore: tokensBefore - later,
       tokensAfter: tokensAfter - later,
       minGain,
-      // An unchanged head may be older than the pins, and without a head they have no place.
+      // Without a new head no pin is required: an unchanged head may lack newer pins, and there may be no head.
       pins: made?.pinned ?? [],
       head: head ? firstText(head.messages) : '',
     });

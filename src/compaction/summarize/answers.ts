@@ -31,7 +31,10 @@ export interface Asked {
   sources: () => Sources;
 }
 
-/** Characters. Summaries are far shorter, even with reasoning; searching megabytes of markup for a summary takes long. */
+/**
+ * Maximum characters of an answer. Summaries are far shorter, even with reasoning; searching megabytes of markup for a summary
+ * takes long.
+ */
 const LONGEST_ANSWER = 1_000_000;
 
 /**

@@ -216,7 +216,7 @@ export class StandIns {
   }
 }
 
-/** Characters. Of longer texts only the last one is cached. */
+/** Maximum characters of a text whose count stays cached. Of longer texts, only the count of the last one does. */
 const shortText = 8_000;
 
 /** Caches counts: texts and excerpts are counted both separately and with their messages. */

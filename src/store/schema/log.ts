@@ -107,9 +107,9 @@ export const sessions = palimpsest.table(
     /** When compaction was paused; null while it may begin. */
     pausedAt: moment('paused_at'),
     /**
-     * The session has reached one of its marks (`measureAt…`) and has not been measured since. Until this time a workflow is
-     * responsible for it; from then on possibly none. Null: the session needs nothing. The database trigger `sessions_overdue`
-     * keeps `overdueAt` and `sweepAt` consistent.
+     * Set while the session has reached one of its marks (`measureAt…`) and has not been measured since: until this time a
+     * workflow is responsible for the session; afterwards there may be none. Null if the session needs nothing. The database
+     * trigger `sessions_overdue` keeps `overdueAt` and `sweepAt` consistent.
      */
     overdueAt: moment('overdue_at'),
     /** When the sweep next looks at the session: `overdueAt`, or later if the session has been signalled since. */
