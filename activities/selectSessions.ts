@@ -32,7 +32,7 @@ const patienceMs = 20_000;
 
 /**
  * Returns the next waiting sessions. If none waits, judges the next page of the selection by the sizes in its rows and stores
- * the result together with the cursor: a session that is not due is recorded as `unchanged` at once and costs no workflow.
+ * the result together with the cursor. A session that is not due is recorded as `unchanged` at once, without a workflow.
  */
 export function selectSessions(dependencies: Dependencies) {
   const { pool } = dependencies;

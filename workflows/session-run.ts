@@ -22,8 +22,8 @@ import { startTimer } from './timer.js';
 import { TurnInbox } from './turn-inbox.js';
 
 /**
- * Well below the server's suggestion (4,096). A signal that arrives during the task that hands over fails that task and makes
- * the worker replay the whole history (about 0.6 ms per event), while more signals arrive.
+ * Well below the server's suggestion (4,096). If a signal arrives during the task that hands over, the task fails, and the worker
+ * replays the whole history (about 0.6 ms per event), while more signals arrive.
  */
 const handOverAfterEvents = 1_000;
 

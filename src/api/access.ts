@@ -57,8 +57,8 @@ export function isLocal(request: IncomingMessage): boolean {
 }
 
 /**
- * Returns the part of a request that shows that its caller is not on this machine; null if no part does. A proxy on this
- * machine, another name of this address, and a page of another site in a browser on this machine also count as not on it.
+ * Returns the part of a request that shows that its caller is not on this machine; null if no part does. A request through a
+ * proxy on this machine, to another name of this address, or from a page of another site also has such a part.
  */
 function foreignPart({ headers, socket }: IncomingMessage): string | null {
   const forwarded = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'].find((name) => name in headers);

@@ -40,7 +40,7 @@ export const compactionOutcome = component(
       .number()
       .nullable()
       .describe(
-        'Number of later context reads after which it has paid for itself, including the cache writes of the new head; null: never.',
+        'Number of later context reads after which the compaction has paid for itself, including the cache writes of the new head; null: never.',
       ),
     workflowId: z.string(),
     runId: z.string(),
@@ -107,7 +107,7 @@ const timelineCompaction = component(
   z.object({
     generation: z.int(),
     at: moment,
-    turn: z.int().describe('The turn after which it was committed; 0: before the first.'),
+    turn: z.int().describe('The turn after which the compaction was committed; 0: before the first.'),
     ...committed,
     part: z.int().nullable().describe('The archive part.'),
   }),

@@ -40,9 +40,7 @@ export interface CompactRequest {
   resummarize?: boolean;
 }
 
-/**
- * Answer to `compact`: the outcome, or null if there was nothing to do or the result was refused (not smaller, or without a pin).
- */
+/** Answer to `compact`: the outcome; null if there was nothing to do or the result was refused (not smaller, or without a pin). */
 export type CompactAnswer = CompactionOutcome | null;
 export type Phase = Exclude<Status['phase'], 'asleep' | 'unknown'>;
 

@@ -101,8 +101,8 @@ async function tell(
     const lookedAt = Date.now();
     const found = await findExecutions(client, erasure, erasure.generation, until);
     const begunAnew = await isBegunAnew(pool, erasure);
-    // Executions that began after the erasure belong to the new session. If there is no new session, a late signal started them
-    // in vain and they are deleted too, except an execution that has just begun: it may be about to recreate the session.
+    // Executions that began after the erasure belong to the new session. Without a new session, a late signal started them in
+    // vain, and they are deleted too. An execution that has just begun is kept: it may be about to recreate the session.
     const isErased = ({ startedAt }: Execution) =>
       startedAt < erasure.erasedAt || (!begunAnew && startedAt.getTime() < lookedAt - settleMs);
     const erased = found.filter(isErased);

@@ -68,7 +68,7 @@ export interface Plan {
    * Absent in plans of earlier versions, for which all messages count.
    */
   seenThroughSeq?: number;
-  /** The user message that began the run that the cut divides, which the head carries; null if the cut divides no run. */
+  /** Seq of the request that the head carries, because the cut divides its run; null if the cut divides no run. */
   carriedSeq: number | null;
   /**
    * Chunks to read: the evicted range, preceded by messages that only the fallback has read, or in `full_rewrite` mode by the

@@ -39,7 +39,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
       tokensBefore: tokensBefore - later,
       tokensAfter: tokensAfter - later,
       minGain,
-      // Without a new head no pin is required: an unchanged head may lack newer pins, and there may be no head.
+      // Pins are checked only in a new head: an older head may lack newer pins.
       pins: made?.pinned ?? [],
       head: head ? firstText(head.messages) : '',
     });

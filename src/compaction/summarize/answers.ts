@@ -38,8 +38,9 @@ export interface Asked {
 const LONGEST_ANSWER = 1_000_000;
 
 /**
- * Returns the text to store for an answer. Throws `Llm.BadOutput` or `Summary.NotSmaller`. Labels that are added to tools'
- * claims never make an answer too long: it is judged without them, unless moving the claims has made it shorter.
+ * Returns the text to store for an answer. Throws `Llm.BadOutput` or `Summary.NotSmaller`. The labels that are added to tools'
+ * claims never make an answer too long: the answer is judged as the model wrote it or, if moving the claims has made it
+ * shorter, after the move.
  */
 export function storable(asking: Asking, answer: string, asked: Asked): string {
   const { prompt, counter, redact } = asking;

@@ -181,7 +181,7 @@ export const messages = palimpsest.table(
     sha256: hash('sha256').notNull(),
     /** The message as JSON.stringify wrote it. */
     body: text('body').notNull(),
-    /** When it was said, according to its turn or its log; null if neither says it. */
+    /** When the message was said, according to its turn or to the imported log; null if neither gives the time. */
     at: moment('at'),
     createdAt: createdAt(),
   },
