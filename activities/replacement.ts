@@ -74,7 +74,7 @@ export async function loadReplacement(
     );
   }
   const limits = limitsOf(policy, factsOf(session));
-  // The plan leaves out the layers whose messages a model was to read again. No model read them, so all layers are needed.
+  // The plan leaves out entries whose messages a model was to read again. No model read them, so all entries are needed.
   const layers =
     method !== 'model' && (plan.mode === 'layered' || plan.mode === 'journal') ? parent.layers : null;
   const [written, standing, referenced] = await Promise.all([

@@ -4,7 +4,7 @@ import type { JournalRoom } from '../../summary/journal/room.js';
 import type { TokenizerName } from '../../tokens/counter.js';
 
 /**
- * The reason for a compaction. `reduce` commits reductions only and has no archive part; `resummarize` evicts nothing and has a
+ * Why a compaction runs. `reduce` commits reductions only and has no archive part; `resummarize` evicts nothing and has a
  * model rewrite the fallback's summary; `restore` restores an earlier generation; `backfill` belongs to a backfill job.
  */
 export type CompactionReason =

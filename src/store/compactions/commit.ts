@@ -34,7 +34,7 @@ export interface CommitInput {
   layers?: KeptLayer[] | null;
   /** `journal` mode. */
   state?: string | null;
-  /** A layer that was made by rule; its text is stored with the commit. */
+  /** An entry written by rule; its text is stored with the commit. */
   newLayer?: { layer: Layer; text: string } | null;
   /** Texts that the policy's patterns have pinned so far. */
   pinned?: string[];
