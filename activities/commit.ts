@@ -30,8 +30,8 @@ export interface CommitRequest extends ReplacementRequest {
   workflowId: string;
   runId: string;
   /**
-   * Failure type of the first chunk that the fallback wrote while the model wrote the rest. Absent in requests of earlier
-   * versions.
+   * Type of the model's failure at the first chunk whose digest the rules wrote, if the model answered for the others. Absent in
+   * requests of earlier versions.
    */
   chunkFailure?: string | null;
   /** The model failure that caused the deterministic fallback. */

@@ -46,7 +46,7 @@ export async function answerOnce(
   }
 }
 
-/** True if the model failed at this request in every draw allowed and may still answer others. */
+/** True if every allowed draw of this request failed (see `Attempt`), but the model may still answer other requests. */
 export function failsForGood(error: unknown, { draw }: Attempt): error is PalimpsestError {
   return isFailure(error) && !isDrawnAgain(error, draw) && isOfChunk(error);
 }

@@ -1,4 +1,7 @@
-/** Turns whose messages come inside a `turn` signal. Any client that may signal workflows can send them, so a tenant may demand a signature. */
+/**
+ * Turns whose messages come inside a `turn` signal. Any client that may signal workflows can send such turns. A tenant may
+ * therefore have a key, with which its turns must be signed.
+ */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { SessionIds } from '../src/contract/ids.js';
 import { invalid } from '../src/errors.js';
@@ -31,7 +34,7 @@ export function macOf(
   return createHmac('sha256', key).update([tenant, session, turnId, text].join('\0')).digest('hex');
 }
 
-/** The messages of an inline turn. Throws `Input.Invalid` if the tenant may not send them so, or if the signature is wrong. */
+/** Returns the messages of an inline turn. Throws `Input.Invalid` if the tenant may send none, or if the signature is wrong. */
 export function inlineMessages(turn: InlineMessages, settings: InlineTurnSettings): unknown {
   const { tenant, messages, mac } = turn;
   const { inlineTurnTenants, inlineTurnKeys = {} } = settings;
@@ -62,7 +65,7 @@ function parsed(text: string): unknown {
     return JSON.parse(text);
   } catch (error) {
     throw invalid(
-      `messages is a text, but no JSON: ${error instanceof Error ? error.message : String(error)}`,
+      `messages is a text, but not valid JSON: ${error instanceof Error ? error.message : String(error)}`,
       'messages',
     );
   }

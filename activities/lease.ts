@@ -27,9 +27,8 @@ export interface LeasedAnswer<Found> {
 
 /**
  * Returns the stored answer, at once or after the step that is requesting it has stored it. Returns null if this step now holds
- * the lease and must make the request under `whileLeased`. Throws the passing failure of the other step's call, so that one
- * failure of the endpoint is one failure for all steps that need the same answer, and `Llm.InFlight` if the other step takes
- * long.
+ * the lease and must make the request under `whileLeased`. Throws the passing failure of the other step's call, so that all
+ * steps that need the same answer share one failed call. Throws `Llm.InFlight` if the other step takes long.
  */
 export async function findOrClaim<Found>(
   pool: Pool,

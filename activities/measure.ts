@@ -25,7 +25,8 @@ export interface Measurement {
   idleAfterMs: number;
   debounceMs: number;
   /**
-   * Milliseconds of silence after which the provider's cache is cold and the context is worth compacting; null if it is not.
+   * Milliseconds of silence after which the provider's cache is cold and the context is worth compacting; null if the context
+   * is not worth compacting for that.
    */
   coldAfterMs: number | null;
   /** An operator has paused the session: nothing is due until it is resumed. */
@@ -43,8 +44,8 @@ export function measure({ pool, now }: Dependencies) {
     runStep('measure', async () => {
       const row = await loadSession(pool, { tenant, session });
       const { policy, limits, triggered, worthwhile } = await judge(pool, row);
-      // If the policy allows a fallback, compactions continue without the model. After any other failure that committed nothing they
-      // wait for the retry or, if the result was refused, for new compactable content.
+      // After a failure of the model, compactions continue without it if the policy allows a fallback. After any other failure that
+      // committed nothing, they wait for the retry or, if the result was refused, for new compactable content.
       const waits = row.retryAt !== null && row.retryAt.getTime() > now();
       const served = row.lastError?.fallback === true;
       const heldBack = waits && !served && (policy.summary.fallback === 'none' || row.exhausted === null);
@@ -141,7 +142,7 @@ async function argumentsDue(pool: Pool, row: SessionRow, policy: Policy, limits:
   const found = await callsTools(pool, row, {
     fromSeq: Math.max(row.throughSeq, row.systemThroughSeq) + 1,
     throughSeq: row.nextSeq - 1 - truncation.olderThan,
-    // No tokenizer produces fewer tokens for that many characters of JSON.
+    // With every tokenizer, a message with an argument of this length has at least so many tokens.
     tokens: Math.floor(truncation.longerThan / 16),
     tools: truncation.tools,
   });

@@ -85,9 +85,7 @@ export function recordOutcomes({ pool }: Dependencies) {
     });
 }
 
-/**
- * A session that has had this many compactions, because other callers also compact it or because it is very large, is left as it is.
- */
+/** The job compacts a session at most this often: a session that needs more is very large, or other callers also compact it. */
 const mostRounds = 50;
 
 function leavesMore({ kind }: End): boolean {
@@ -104,7 +102,7 @@ function resultOf(
   return { session, incarnation, at, state, step, error };
 }
 
-/** Returns the money for model answers that reached the database although their compaction failed. */
+/** Returns the money spent on model answers that reached the database although their compaction failed. */
 async function paidInVain(
   pool: Pool,
   tenant: string,

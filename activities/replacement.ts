@@ -35,7 +35,7 @@ export interface ReplacementRequest extends SessionIds {
   written: WrittenRefs | null;
   /** True if the model was asked to write the summary and failed. */
   failed: boolean;
-  /** Number of chunks that the fallback wrote. Absent in requests of earlier versions. */
+  /** Number of chunks whose digest the rules wrote. Absent in requests of earlier versions. */
   chunksByRule?: number;
   force: boolean;
   repaired: boolean;
@@ -74,7 +74,7 @@ export async function loadReplacement(
     );
   }
   const limits = limitsOf(policy, factsOf(session));
-  // All layers: the plan omits layers that a model was expected to read again, and the model did not read them.
+  // The plan leaves out entries whose messages a model was to read again. No model read them, so all entries are needed.
   const layers =
     method !== 'model' && (plan.mode === 'layered' || plan.mode === 'journal') ? parent.layers : null;
   const [written, standing, referenced] = await Promise.all([

@@ -39,7 +39,7 @@ export interface Dependencies extends InlineTurnSettings {
 export interface Attempt {
   /** Counts from 1. */
   number: number;
-  /** Counts from 1. Attempts that only found the endpoint or the limit busy do not count as draws. */
+  /** Counts from 1. Every attempt is a draw, except one that only found the endpoint or the limit busy. */
   draw: number;
   /** True if the step serves a backfill rather than a live session. */
   backfill: boolean;

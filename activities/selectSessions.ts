@@ -32,7 +32,7 @@ const patienceMs = 20_000;
 
 /**
  * Returns the next waiting sessions. If none waits, judges the next page of the selection by the sizes in its rows and stores
- * the result together with the cursor: a session that is not due is recorded as `unchanged` at once and costs no workflow.
+ * the result together with the cursor. A session that is not due is recorded as `unchanged` at once, without a workflow.
  */
 export function selectSessions(dependencies: Dependencies) {
   const { pool } = dependencies;
@@ -87,7 +87,7 @@ async function verdictOf(
     if (row.pausedAt !== null) return refused('the session is paused: resume it, then retry the job');
     const asksModel = model.available && policy.summary.method === 'model';
     if (spendLimit !== undefined && asksModel && policy.prices.currency === null)
-      return refused('a spend limit needs prices in the policy: what its summary would cost is not known');
+      return refused('a spend limit needs prices in the policy: the cost of the summary is not known');
     return pending;
   } catch (error) {
     if (!(error instanceof PalimpsestError) || error.type === 'Store.Unavailable') throw error;

@@ -103,8 +103,9 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
       await withTransaction(pool, ids, ({ query }) => releaseHolds(query, ids, runId));
       const row = await loadSession(pool, ids);
       const policy = policyOf(row.policy);
-      // Waiting helps neither a window that is too small for what must stay nor reductions that save too little, and the model did
-      // not cause them: new content must arrive. Without a fallback, a refused result came from the model.
+      // Two failures are not retried after a delay, because the model did not cause them: the window is too small for the messages
+      // that must stay, or the result saves too little. New content must arrive first. Without a fallback, a refused result came
+      // from the model, so it is retried.
       const unreachable = type === 'Budget.Unreachable';
       const blameless = unreachable || (exhausted && policy.summary.fallback !== 'none');
       const next = blameless ? null : retryAt(policy, onlyWaited ? 0 : row.failures, now());

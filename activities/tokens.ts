@@ -37,7 +37,7 @@ export async function withinTokens(
     throw error;
   } finally {
     await correctTokens(pool, tokens - used).catch((error: unknown) => {
-      // Tokens that were not returned become available again within the minute; the answer must not be lost.
+      // The answer must not be lost. Tokens that were not given back flow in again within the minute.
       if (!isPassingFailureOfStore(error)) throw error;
     });
   }

@@ -37,7 +37,7 @@ export class Control {
   readonly retries: Retry[] = [];
   /** The settings with which this run opened the job. */
   private taken = { paused: false, concurrency: 1 };
-  /** Settings from messages, which override them; messages may arrive before the job is opened. */
+  /** Settings from messages. They override `taken`, because messages may arrive before the job is opened. */
   private readonly said: Partial<Control['taken']> = {};
   /** Number of changes so far, and number of stored changes. */
   private changes = 0;

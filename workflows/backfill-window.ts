@@ -206,7 +206,7 @@ export class Unrecorded {
   begun: BegunItem[] = [];
   ended: EndedCompaction[] = [];
   private flush: Timer | null = null;
-  /** Set while the page shows less than is stored; a job may wait a day for its last session. */
+  /** Set while the page shows less than is stored. When it fires, the page is renewed even if no compaction ends for a day. */
   private renew: Timer | null = null;
 
   get length(): number {

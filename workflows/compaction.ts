@@ -21,13 +21,13 @@ export interface CompactionInput extends SessionIds {
   writtenThroughSeq?: number | null;
 }
 
-/** Maximum repetitions of the model's part after answers were deleted; the deadline counts from the first. */
+/** Maximum number of attempts at the model's part if answers are deleted before the commit; one deadline covers all attempts. */
 const mostTries = 3;
 
 /**
  * Runs one compaction: plan, summarize in chunks, consolidate, commit. The context does not change before the commit's single
- * transaction. Returns null if there is nothing to do or, with `force`, if the result would not be smaller. Fails with a typed
- * reason if the context had to be left unchanged.
+ * transaction. Returns null if there is nothing to do or, with `force`, if the result was refused because it saves too little or
+ * lacks a pin. Fails with a typed reason if the context had to be left unchanged.
  */
 export async function compaction(input: CompactionInput): Promise<CompactionOutcome | null> {
   const { tenant, session, incarnation, reason, force, writtenThroughSeq } = input;
@@ -76,7 +76,8 @@ async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<Co
 }
 
 /**
- * Repeats the model's part if answers were deleted before the commit: stored answers are found, the other answers are paid for again.
+ * Repeats the model's part if answers were deleted before the commit: stored answers are used again, the others are requested
+ * and paid for again.
  */
 async function replaceByModel(run: CompactionRun, plan: Plan): Promise<CompactionOutcome> {
   for (let tries = 1; ; tries++) {
@@ -91,7 +92,10 @@ async function replaceByModel(run: CompactionRun, plan: Plan): Promise<Compactio
   }
 }
 
-/** Records the failure and throws it; returns null if a compaction on request was refused because it saves too little. */
+/**
+ * Throws the failure, and records it unless another compaction was committed first. Returns null if the result of a compaction
+ * on request was refused because it saves too little or lacks a pin.
+ */
 async function leaveUnchanged({ ids, force, page }: CompactionRun, error: unknown): Promise<null> {
   const failure = failureOf(error) ?? { type: 'Unknown', message: String(error), details: [] };
   const { type, message } = failure;

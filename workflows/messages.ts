@@ -31,7 +31,10 @@ export const closeUpdate = defineUpdate<void>('close');
 export const compactUpdate = defineUpdate<CompactAnswer, [CompactRequest]>('compact');
 export const statusQuery = defineQuery<SessionStatus>('status');
 
-/** Signals come from any client in any language. Ids longer than the store accepts are not remembered. */
+/**
+ * Whether the argument of a signal is a turn: it has messages, or an id that is not longer than the store accepts. Any client in
+ * any language may send the signal, so the argument may be anything.
+ */
 export function isTurn(turn: TurnSignal | null | undefined): turn is TurnSignal {
   if (typeof turn !== 'object' || turn === null) return false;
   return isInline(turn) || (typeof turn.turnId === 'string' && turn.turnId.length <= 512);

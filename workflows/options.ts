@@ -18,7 +18,7 @@ const heartbeatTimeout = '10 seconds';
 /**
  * Steps on PostgreSQL take seconds at most, but a commit may read megabytes. Retries bridge ten minutes of a database outage;
  * after that the compaction fails and the context stays unchanged. A backfill survives hours of outage, and its steps may wait
- * long for a slot, but a day ends them.
+ * long for a slot, but at most a day.
  */
 export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
   const { taskQueue } = workflowInfo();

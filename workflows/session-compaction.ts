@@ -124,8 +124,8 @@ export class SessionCompactions {
     run.noteFailure(error);
     if (isCancellation(error)) run.inbox.forgetReferences();
     const type = failureOf(error)?.type;
-    // It saved too little for its trigger. A compaction on request accepts less and does not fail when there is nothing to
-    // gain.
+    // The compaction saved too little for its trigger. A compaction on request accepts less and does not fail when there is
+    // nothing to gain.
     if (type === 'Summary.NotSmaller' && asked.length === 0) run.callers.postpone();
     else run.callers.answer(null, error);
     // Another commit came first: plan again.

@@ -22,8 +22,8 @@ import { startTimer } from './timer.js';
 import { TurnInbox } from './turn-inbox.js';
 
 /**
- * Well below the server's suggestion (4,096). A signal that arrives during the task that hands over fails that task and makes
- * the worker replay the whole history (about 0.6 ms per event), while more signals arrive.
+ * Well below the server's suggestion (4,096). If a signal arrives during the task that hands over, the task fails, and the worker
+ * replays the whole history (about 0.6 ms per event), while more signals arrive.
  */
 const handOverAfterEvents = 1_000;
 
@@ -58,7 +58,7 @@ export class SessionRun {
     );
   }
 
-  /** Ids of the session that this run has met. */
+  /** Ids of the session with the incarnation that was learnt last; without one if none is known yet. */
   get metIds(): SessionIds {
     return { ...this.ids, incarnation: this.state.incarnation };
   }
@@ -72,7 +72,7 @@ export class SessionRun {
     return this.begunAnew || continueAsNewSuggested || historyLength > this.maxHistoryEvents;
   }
 
-  /** The carried state has neither callers, which wait in this run, nor messages. */
+  /** Whether nothing would be lost by handing over: waiting callers and inline turns cannot be carried to the next run. */
   get mayHandOver(): boolean {
     return this.callers.count === 0 && !this.inbox.hasInline();
   }

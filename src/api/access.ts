@@ -1,4 +1,4 @@
-/** Finds what a caller may do: by its bearer token, or as a caller on this machine where no token is required. */
+/** Determines the permissions of a caller: by its bearer token or, if no token is required, because it is on this machine. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { scopes } from '../contract/routes.js';
@@ -57,8 +57,8 @@ export function isLocal(request: IncomingMessage): boolean {
 }
 
 /**
- * The part of a request by which its caller is elsewhere; null for none. A proxy on this machine, another name of this address
- * and a page of another site in a browser on this machine count as elsewhere.
+ * Returns the part of a request that shows that its caller is not on this machine; null if no part does. A request through a
+ * proxy on this machine, to another name of this address, or from a page of another site also has such a part.
  */
 function foreignPart({ headers, socket }: IncomingMessage): string | null {
   const forwarded = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'].find((name) => name in headers);

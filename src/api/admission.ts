@@ -167,8 +167,8 @@ class Share {
   }
 
   /**
-   * A tenant that holds nothing gets any amount for which there is room, and any amount at all while no tenant holds
-   * anything: no body is too large by itself.
+   * Throws `Tenant.LimitReached`, or `Api.Overloaded` for a tenant that holds nothing. Such a tenant gets any amount that is
+   * free. While no tenant holds anything, it gets any amount at all, so that no body is too large by itself.
    */
   #check(own: number, amount: number): void {
     const all = this.#all + amount;
@@ -202,7 +202,7 @@ class Share {
 
 interface Arriving {
   request: IncomingMessage;
-  /** Bytes of its connection at the last check; null before the first check, which may come too early. */
+  /** Bytes of its connection at the last check; null before the first check, which may follow the headers at once. */
   seen: number | null;
 }
 
@@ -264,7 +264,7 @@ export function closeQueued(server: Server): void {
   });
 }
 
-/** One address may have at most one in this many of the allowed connections without a token. */
+/** One address may have at most a quarter of the allowed connections without a token. */
 const addressPart = 4;
 
 interface Claim {

@@ -21,7 +21,7 @@ export interface IdentitySettings {
   clockToleranceMs: number;
 }
 
-/** Signatures with a private key only: with a shared secret or without a signature, anybody could make a token. */
+/** Only algorithms that sign with a private key: anybody could sign with none, or with an HMAC whose key is published. */
 const algorithms = [
   ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
   ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
@@ -31,9 +31,9 @@ const algorithms = [
 const ofKeys: ReadonlySet<string> = new Set(['ERR_JWKS_TIMEOUT', 'ERR_JWKS_INVALID', 'ERR_JOSE_GENERIC']);
 
 /**
- * Returns the check of a token. The keys are requested when the first token arrives, again after ten minutes, and, at most once
- * in 30 s, for a token of a key that is not among them. The check throws `Api.Unauthorized`, and `Identity.Unavailable` if the
- * keys cannot be read.
+ * Returns a function that checks a token. It requests the provider's keys when the first token arrives and again when they are
+ * ten minutes old. For a token that was signed with an unknown key, it requests them at most once in 30 s. It throws
+ * `Api.Unauthorized`, and `Identity.Unavailable` if the keys cannot be read.
  */
 export function identityProvider({
   issuer,

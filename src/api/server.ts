@@ -30,7 +30,7 @@ declare module 'fastify' {
   }
 }
 
-/** Request line and headers stay below 16 KiB, so that the router refuses no id for its length before the id is checked. */
+/** As long as request line and headers may be together, so that the router never refuses an id before the id is checked. */
 const longestParameter = 16 * 1024;
 const keepAliveMs = 72_000;
 
@@ -199,7 +199,7 @@ function fail(
     .send(JSON.stringify(problem));
 }
 
-/** Why a JWT was refused: the library's code and the claim, never a value. */
+/** The reason why a JWT was refused: the library's code and the claim, never a value. */
 function reasonOf(cause: unknown): object {
   const { code, claim } = cause as { code?: unknown; claim?: unknown };
   return {

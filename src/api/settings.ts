@@ -33,7 +33,7 @@ export interface ApiSettings {
   requestTimeoutMs?: number;
   /** Milliseconds within which the headers of a request must arrive. @default 10,000 */
   headersTimeoutMs?: number;
-  /** A body that arrives more slowly in any five seconds is aborted. @default 1,000 */
+  /** Minimum rate of a body. A body that arrives more slowly within any five seconds is aborted. @default 1,000 */
   minBodyBytesPerSecond?: number;
   /**
    * Maximum number of concurrent requests, including requests that wait for a compaction. Further requests are refused. @default

@@ -71,8 +71,8 @@ export function* fitting(
 }
 
 /**
- * The view. If the excerpt of the newest user message, made for a larger limit, leaves no room within `limit`, the view has the
- * original instead, so that a shorter excerpt can be made of it.
+ * The view. It may have an excerpt of the newest user message that was made for a larger limit. If the excerpt leaves no room
+ * within `limit`, the view has the original instead, so that a shorter excerpt can be made.
  */
 function* reducible(
   view: ViewItem[],

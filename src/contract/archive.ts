@@ -153,7 +153,7 @@ const origin = {
     .string()
     .nullable()
     .describe("The message's `name`: the speaker, for roles with several speakers."),
-  at: moment.nullable().describe('When it was said; null if this is unknown.'),
+  at: moment.nullable().describe('When the message was said; null if this is unknown.'),
   storedAt: moment.describe('When the message was stored.'),
 };
 
@@ -163,7 +163,7 @@ const followingMessage = component(
   'FollowingMessage',
   z.object({
     ...origin,
-    text: z.string().describe('The beginning of its text in one line, at most 500 characters.'),
+    text: z.string().describe("The beginning of the message's text in one line, at most 500 characters."),
   }),
   {
     description: 'A message after a hit.',
@@ -290,7 +290,7 @@ export const toolResponse = component(
     callId: z.string().nullable().describe('The id in the log; null for a message that answers no call.'),
     tool: z.string().nullable(),
     role: z.enum(roles),
-    part: z.int().nullable().describe('Archive part that holds it; null while it is in the tail.'),
+    part: z.int().nullable().describe('Archive part that holds the message; null while it is in the tail.'),
     format: z
       .enum(['text', 'parts', 'message'])
       .describe(

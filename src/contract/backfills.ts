@@ -33,7 +33,7 @@ const spendLimit = z
   .number()
   .gt(0)
   .describe(
-    "Limit on the cost of this job's model calls, in the currency of the policies' prices. The job stops when it is reached.",
+    "Limit on the cost of this job's model calls, in the currency of the policies' prices. The job stops at the limit.",
   );
 
 const asked = {

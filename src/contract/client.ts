@@ -90,15 +90,18 @@ export interface PalimpsestClient {
    */
   compact(request: CompactRequest): Promise<CompactionOutcome | null>;
   /**
-   * Evicts nothing. A model rewrites, from the archive, the summaries that the extractive fallback wrote while no model
-   * answered. Resolves to null if the fallback summarized no archive part, or if no model answers now. The next compaction does
+   * Has a model rewrite, from the archive, the summaries that the extractive fallback wrote while no model answered; evicts
+   * nothing. Resolves to null if the fallback summarized no archive part, or if no model answers now. The next compaction does
    * the same automatically.
    */
   resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
 
   /** Sizes, effective policy and the phase of the session's workflow; `asleep` if it has ended because the session was idle. */
   status(request: OfSession): Promise<Status>;
-  /** Resolves when the session's workflow has looked at every turn and no compaction is in flight. */
+  /**
+   * Resolves when the session's workflow has processed every turn and no compaction is running. Throws `Temporal.Unavailable` if
+   * this takes longer than `timeoutMs` (default 60,000).
+   */
   settled(request: OfSession & { timeoutMs?: number }): Promise<void>;
   sessions(request?: ListRequest): Promise<SessionList>;
   /**
@@ -108,9 +111,9 @@ export interface PalimpsestClient {
   closeSession(request: OfSession): Promise<void>;
   /**
    * Deletes the session and all data stored for it, permanently: in PostgreSQL at once, then its workflow executions in
-   * Temporal. If Temporal is away, the worker's sweep or a later erasure deletes those. Its forks are separate sessions and
-   * stay unless `forks` says otherwise. Repeat a call that was cut off. Throws `Store.SessionNotFound` if nothing is left of
-   * the session.
+   * Temporal. If Temporal does not answer, the worker's sweep or a later erasure deletes the executions. The session's forks
+   * are separate sessions and stay, unless `forks` is true. Repeat a call that was cut off. Throws `Store.SessionNotFound` if
+   * nothing is left of the session.
    */
   erase(request: OfSession & { forks?: boolean }): Promise<Erased>;
   /** No compaction begins until `resume`. Turns are still stored, and contexts still fit the budget. */
@@ -144,10 +147,10 @@ export interface PalimpsestClient {
    */
   replay(request: OfSession): AsyncGenerator<LoggedMessage>;
   /**
-   * The file that the session was imported from, in pieces of text: the same JSON or JSON lines, with the messages that were
-   * appended since. For a session that was appended turn by turn, the list of its messages in its own format. It ends with the
-   * last message that the log had when the export began. Originals are exact: nothing is redacted. Throws `Store.Corrupt` if a
-   * hash does not match; the pieces before are then an incomplete file.
+   * The file that the session was imported from, in pieces of text: the same JSON or JSON Lines, with the messages that were
+   * appended since. For a session that was appended turn by turn, the list of its messages in its own format. The file ends
+   * with the last message that the log had when the export began. Originals are exact: nothing is redacted. Throws
+   * `Store.Corrupt` if a hash does not match; the pieces before the error are then an incomplete file.
    */
   export(request: OfSession): AsyncGenerator<string>;
   /** Messages of archive and tail that answer a query, best first; see `SearchRequest`. */
@@ -159,7 +162,10 @@ export interface PalimpsestClient {
   toolResponse(request: OfSession & ResponseReference & Page): Promise<ToolResponse>;
   /** A page of originals, of an archive part or of any range, each checked against its hash. */
   expand(request: OfSession & ExpandRequest): Promise<Expansion>;
-  /** The evicted messages as Markdown, one section `## Summarized at` for each archive part; grows only at its end. */
+  /**
+   * The evicted messages as Markdown, with one section `## Summarized at` for each archive part. The text grows only at its end,
+   * unless an earlier generation is restored.
+   */
   historyLog(request: OfSession): AsyncGenerator<string>;
   /**
    * Commits a new generation with the head of an earlier one; 0 restores the whole log. Nothing is deleted, so another restore

@@ -9,7 +9,9 @@ const committed = {
   tokensAfter: z.number(),
   evicted: z.int().describe('Number of evicted messages.'),
   chunks: z.int(),
-  chunksByRule: z.int().describe('Chunks that the fallback wrote, because the model failed at them.'),
+  chunksByRule: z
+    .int()
+    .describe('Number of chunks that the extraction rules summarized because the model failed at them.'),
 };
 
 export type CompactionOutcome = z.infer<typeof compactionOutcome>;
@@ -38,7 +40,7 @@ export const compactionOutcome = component(
       .number()
       .nullable()
       .describe(
-        'Number of later context reads after which it has paid for itself, including the cache writes of the new head; null: never.',
+        'Number of later context reads after which the compaction has paid for itself, including the cache writes of the new head; null: never.',
       ),
     workflowId: z.string(),
     runId: z.string(),
@@ -57,7 +59,8 @@ export const compactionOutcome = component(
 );
 
 export const compactionAnswer = component('CompactionAnswer', compactionOutcome.nullable(), {
-  description: 'The outcome; null if there was nothing to do.',
+  description:
+    'The outcome; null if there was nothing to do or the result was refused (not smaller, or without a pin).',
   example: null,
 });
 
@@ -104,7 +107,7 @@ const timelineCompaction = component(
   z.object({
     generation: z.int(),
     at: moment,
-    turn: z.int().describe('The turn after which it was committed; 0: before the first.'),
+    turn: z.int().describe('The turn after which the compaction was committed; 0: before the first.'),
     ...committed,
     part: z.int().nullable().describe('The archive part.'),
   }),

@@ -1,4 +1,4 @@
-/** The context: the messages that the model is sent. */
+/** The context: the messages that the agent's model receives. */
 import { z } from 'zod';
 import type { ContextBreakdown } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view.js';
@@ -58,7 +58,7 @@ const contextEntry = component(
       .describe(
         '`system`: a leading system message. `summarization`: the summary turn. `acknowledgment`: the reply to it. ' +
           '`carried`: the request that began the run that the cut divides. `log`: a message of the tail. `reduced`: a shorter ' +
-          'text for it. `omitted`: one text for several messages. `synthetic`: a stand-in for a result that the log does not ' +
+          'text for one message. `omitted`: one text for several messages. `synthetic`: a stand-in for a result that the log does not ' +
           'have. `orphan`: a result whose call is not shown. `media`: images or files of another message.',
       ) satisfies z.ZodType<ViewItem['source']>,
     tokens: z.number(),
@@ -130,7 +130,7 @@ export const sessionContext = component(
   }),
   {
     description:
-      'The messages that the model is sent: head, tail and reductions, never longer than the budget.',
+      "The messages that the agent's model receives: head, tail and reductions, never longer than the budget.",
     example: {
       ...{ session: 's-1', generation: 0, format: 'openai-chat', messages: [chatExample] },
       entries: [{ seq: 1, source: 'log', tokens: 12 }],

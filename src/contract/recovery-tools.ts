@@ -82,7 +82,7 @@ export type ToolParameters = {
   required?: string[];
 };
 
-/** A tool as the `tools` of a chat-completions request take it. */
+/** A tool in the form of an element of `tools` in a chat-completions request. */
 export interface ToolDefinition {
   type: 'function';
   function: { name: RecoveryToolName; description: string; parameters: ToolParameters };

@@ -97,8 +97,8 @@ const summaryRecord = component(
     method: z.enum(['model', 'extractive', 'none']),
     fallback: z
       .boolean()
-      .describe('The extractive summarizer wrote some or all chunks, because the model failed.'),
-    chunksByRule: z.int().describe('Chunks that the extractive summarizer wrote.'),
+      .describe('The extraction rules summarized some or all chunks, because the model failed.'),
+    chunksByRule: z.int().describe('Number of chunks that the extraction rules summarized.'),
     range: z
       .object({ fromSeq: z.int(), throughSeq: z.int() })
       .nullable()
@@ -232,7 +232,7 @@ const records = {
 
 export type SessionMemory = Pick<Status, keyof typeof memory>;
 export type SessionRecords = Pick<Status, keyof typeof records>;
-/** Why the session is exhausted: a compaction could not help it. The next one is tried once the context has grown by `minGain`. */
+/** The reason why the session is exhausted. The next compaction is tried once the context has grown by `minGain`. */
 export type Exhausted = NonNullable<Status['exhausted']>;
 /**
  * The failure of the latest attempt. `fallback`: the model failed, and compactions continue without it until it may

@@ -93,7 +93,10 @@ export const loggedMessage = component(
     seq: z.int().describe('Position in the log, from 1.'),
     message: chatMessage,
     tokens: z.number().describe("Tokens in a request, including framing, by the session's tokenizer."),
-    at: z.string().optional().describe('When it was said, ISO 8601 in UTC; absent if this is unknown.'),
+    at: z
+      .string()
+      .optional()
+      .describe('When the message was said, ISO 8601 in UTC; absent if this is unknown.'),
     native: native.optional(),
   }) satisfies z.ZodType<LoggedMessage>,
   { description: 'An exact original of the log.', example: { seq: 1, message: chatExample, tokens: 12 } },

@@ -14,11 +14,11 @@ export interface TurnSignal {
   turnId: string;
   /** Last message of the turn. Absent if `messages` are inline. */
   seq?: number;
-  /** False: the append found that nothing is due, so nothing is measured. Absent: unknown. */
+  /** False if the append found that nothing is due; nothing is then measured. Absent if this is unknown. */
   due?: boolean;
   /**
-   * At most 256 KiB, for platforms that have only a Temporal client. Not accepted unless allowed for the tenant. As text, the JSON of
-   * the messages.
+   * The messages of the turn, or their JSON as text: at most 256 KiB, for platforms that have only a Temporal client. Refused
+   * unless the tenant is allowed to send them in a signal.
    */
   messages?: unknown[] | string;
   /**
@@ -40,7 +40,7 @@ export interface CompactRequest {
   resummarize?: boolean;
 }
 
-/** Answer to `compact`: the outcome, or null if there was nothing to do or the result was not smaller. */
+/** Answer to `compact`: the outcome; null if there was nothing to do or the result was refused (not smaller, or without a pin). */
 export type CompactAnswer = CompactionOutcome | null;
 export type Phase = Exclude<Status['phase'], 'asleep' | 'unknown'>;
 

@@ -22,7 +22,10 @@ function setOwn(object: { [key: string]: Json }, key: string, value: Json): void
   else Object.defineProperty(object, key, { value, writable: true, enumerable: true, configurable: true });
 }
 
-/** Keys such as `0` or `42`, which JavaScript moves to the front of an object in ascending order. */
+/**
+ * Returns the number of a key such as `0` or `42`, which JavaScript moves to the front of an object in ascending order; null for
+ * other keys.
+ */
 function arrayIndex(key: string): number | null {
   return /^(?:0|[1-9][0-9]{0,9})$/.test(key) && Number(key) < 2 ** 32 - 1 ? Number(key) : null;
 }
@@ -31,8 +34,8 @@ function arrayIndex(key: string): number | null {
 const pathLimit = 200;
 
 /**
- * Where the text comes from, for error messages: the line and column at which it begins, from 1, and the first part of every
- * path. Also the limit on its values.
+ * The origin of the text, for error messages: the line and column at which it begins, from 1, and the first part of every path.
+ * Also the limit on the number of values.
  */
 interface Origin {
   line?: number;

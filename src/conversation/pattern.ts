@@ -149,7 +149,7 @@ function timesOf(read: string): number | null {
 export const LONGEST_FOUND = 1_000;
 
 /**
- * The largest such length for redaction, which searches in longer pieces. A large pattern gets shorter ones (`longestHidden`),
+ * The same length for redaction, which searches in longer pieces. For a large pattern the pieces are shorter (`longestHidden`),
  * because each step of the automaton takes time for every state.
  */
 const LONGEST_HIDDEN = 50_000;

@@ -24,7 +24,7 @@ export function renderMessage(logged: LoggedMessage): string {
   return open + content + close;
 }
 
-/** `toolName` is the name of the tool, for a result that does not have it. It changes only the label. */
+/** Renders a message in its parts. `toolName` is the tool of a result that does not name it; it changes only the label. */
 export function renderParts({ seq, message }: LoggedMessage, toolName?: string): Rendered {
   return {
     open: openingTag(seq, message, toolName),

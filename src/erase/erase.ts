@@ -1,6 +1,6 @@
 /**
- * Erasure: first in PostgreSQL, which is authoritative, then in Temporal as far as it answers soon. The sweep
- * finishes the rest.
+ * Erases a session: first in PostgreSQL, which is authoritative, then in Temporal, as far as Temporal answers within five
+ * seconds. The sweep finishes the rest.
  */
 import type { Erased } from '../contract/sessions.js';
 import type { SessionIds } from '../contract/ids.js';
@@ -60,9 +60,9 @@ async function finishAll(
 }
 
 /**
- * Erases the executions of a session that PostgreSQL does not have: it was erased before while Temporal did not answer, or it
- * was never stored because all its turns were refused. Throws `Store.SessionNotFound` if Temporal was told to delete them
- * already, or has no executions either.
+ * Erases the executions of a session that PostgreSQL does not have: the session was erased before while Temporal did not
+ * answer, or it was never stored because all its turns were refused. Throws `Store.SessionNotFound` if Temporal has no
+ * executions either, or was told to delete them already.
  */
 async function eraseExecutions(connections: Connected, ids: SessionIds): Promise<Erased> {
   const { pool, client } = connections;

@@ -89,7 +89,7 @@ export async function finishErasures(
   return sums;
 }
 
-/** Deletes the executions page by page. Returns the number of runs that the server could not be told of in time. */
+/** Deletes the executions page by page. Returns the number of runs whose deletion could not be requested in time. */
 async function tell(
   { pool, client }: Connected,
   erasure: Erasure,
@@ -101,8 +101,8 @@ async function tell(
     const lookedAt = Date.now();
     const found = await findExecutions(client, erasure, erasure.generation, until);
     const begunAnew = await isBegunAnew(pool, erasure);
-    // Executions that began after the erasure belong to the new session. If there is no new session, a late signal has started
-    // them in vain; but one that has just begun may be about to recreate the session.
+    // Executions that began after the erasure belong to the new session. Without a new session, a late signal started them in
+    // vain, and they are deleted too. An execution that has just begun is kept: it may be about to recreate the session.
     const isErased = ({ startedAt }: Execution) =>
       startedAt < erasure.erasedAt || (!begunAnew && startedAt.getTime() < lookedAt - settleMs);
     const erased = found.filter(isErased);

@@ -19,8 +19,8 @@ import { registerCounters, type Counters } from '../tokens/counter.js';
 import { SessionWatch } from './session-watch.js';
 
 /**
- * If `databaseUrl` or `temporal` is left out, all options that are left out get the values that the commands use: from the
- * environment and `palimpsest.yaml`, and, for a server that neither names, from a `palimpsest dev` that runs in this folder.
+ * If `databaseUrl` or `temporal` is left out, all missing options get the values that the commands use. They come from the
+ * environment and `palimpsest.yaml`. A server that neither of them names is taken from a `palimpsest dev` running in this folder.
  */
 export interface PalimpsestOptions {
   /** PostgreSQL connection string; the schema must be migrated (`palimpsest migrate`). @default as above */

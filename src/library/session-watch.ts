@@ -5,6 +5,7 @@ import { sessionWorkflowId } from '../temporal/names.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { SessionWorkflows } from '../temporal/session-workflows.js';
 
+/** The status of a session's workflow at one time, and the session's generation. */
 export interface Look {
   live: Awaited<ReturnType<SessionWorkflows['status']>>;
   /** Null if no waiter requested it. */

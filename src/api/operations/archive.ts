@@ -112,7 +112,7 @@ export const archive = [
     lane: 'heavy',
     summary: 'Export the session in the format of its import',
     description:
-      'Returns the imported file, as JSON or JSON Lines as it was, with the turns appended since. A session appended ' +
+      'Returns the imported file with the turns appended since, in JSON or JSON Lines like the original. A session appended ' +
       'turn by turn is returned as the list of its messages in its own format. Covers the log as it was when the export began. ' +
       'Nothing is redacted. If the connection breaks, the file is incomplete.',
     params: ofSession,
@@ -161,7 +161,8 @@ export const archive = [
     tag,
     lane: 'heavy',
     summary: 'Get the evicted messages as Markdown',
-    description: 'One section for each archive part. The text grows only at its end.',
+    description:
+      'One section for each archive part. The text grows only at its end, unless an earlier generation is restored.',
     params: ofSession,
     answer: null,
     answers: { 200: { description: 'The history.', content: { [markdownMediaType]: z.string() } } },

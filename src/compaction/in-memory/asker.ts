@@ -35,7 +35,7 @@ import type { LayerText, Parent, RepairNeeded, Written } from '../replace/input.
 import type { DigestRef, ModelSteps, NotesStep } from '../summarize/model-steps.js';
 import type { Summarized } from '../summarize/summarize.js';
 
-/** Asks one question. After a failure for which `spares` is false, the waiting questions are no longer asked. */
+/** Asks one question. After a failure for which `spares` returns false, no further question is asked. */
 type Answer = (question: Question, spares?: (error: unknown) => boolean) => Promise<DigestRef>;
 
 const isOverflow = (error: unknown): error is PalimpsestError => isFailure(error, 'Llm.ContextOverflow');
@@ -80,10 +80,10 @@ export class MemoryAsker {
     };
   }
 
-  /** Begins the questions of one compaction; `calls` grows with each call. */
+  /** Returns the functions that ask the questions of one compaction; each call of the summarizer is added to `calls`. */
   begin(summarizer: Summarizer | null) {
     const calls: Generation['calls'] = [];
-    /** Set after a failure that a retry cannot fix; waiting requests are then not made. */
+    /** Set after a failure that concerns all questions; no further question is then asked. */
     let ended: { error: unknown } | null = null;
     const answer: Answer = async (question, spares = isOverflow) => {
       if (ended) throw ended.error;

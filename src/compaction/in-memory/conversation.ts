@@ -65,7 +65,7 @@ export class Conversation {
   private exhausted = false;
   /** The compaction written ahead: its generation, its last message and its calls since the last commit. */
   private ahead: { generation: number; throughSeq: number | null; calls: Generation['calls'] } | null = null;
-  /** Whether truncating arguments did not justify a commit; reset by the next commit. */
+  /** Set if truncating arguments saves too little for a commit; reset by the next commit. */
   private truncationDeclined = false;
   private learnt: Calibration = {};
   private inUse: Learnt = { factor: 1, overhead: 0 };
@@ -157,7 +157,7 @@ export class Conversation {
   private holdsLongArguments(): boolean {
     const truncation = this.policy.reduce.arguments;
     if (truncation === null) return false;
-    // A lower bound of the tokens of so many characters of JSON, for all tokenizers.
+    // With every tokenizer, a message with an argument of this length has at least so many tokens.
     const least = Math.floor(truncation.longerThan / 16);
     const { tail } = this.store.source();
     return tail
@@ -218,9 +218,9 @@ export class Conversation {
   }
 
   /**
-   * Plans, asks, accepts and commits. Returns null if there is nothing to do, or if a forced compaction would not be smaller.
-   * Throws a typed failure if the model fails and the policy's `fallback` is `none`, or if the result is refused; the
-   * conversation then stays unchanged.
+   * Plans a compaction, asks the summarizer, and commits the accepted result. Returns null if there is nothing to do, or if the
+   * result of a forced compaction was refused (not smaller, or without a pin). Throws a typed failure if the model fails and the
+   * policy's `fallback` is `none`, or if the result of any other compaction is refused; the conversation then stays unchanged.
    */
   async compact(summarizer: Summarizer | null, options: PlanOptions = {}): Promise<Generation | null> {
     const { force = false } = options;

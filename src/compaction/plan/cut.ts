@@ -78,7 +78,7 @@ export interface CutOptions extends Liveness {
 
 export interface CutChoice {
   throughSeq: LegalCut;
-  /** The user message of the run that contains the cut, carried verbatim in the head; null if the tail begins with a user turn. */
+  /** Seq of the request that the head carries, because the cut divides its run; null if the cut divides no run. */
   carriedSeq: number | null;
   /** The first message of the tail: a user turn, an assistant message inside a run, or another message. */
   boundary: 'user' | 'assistant' | 'best';

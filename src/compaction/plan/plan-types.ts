@@ -68,7 +68,7 @@ export interface Plan {
    * Absent in plans of earlier versions, for which all messages count.
    */
   seenThroughSeq?: number;
-  /** User message of the run that contains the cut, carried verbatim; null at a user boundary. */
+  /** Seq of the request that the head carries, because the cut divides its run; null if the cut divides no run. */
   carriedSeq: number | null;
   /**
    * Chunks to read: the evicted range, preceded by messages that only the fallback has read, or in `full_rewrite` mode by the
@@ -92,7 +92,10 @@ export interface Plan {
   tokensBefore: number;
   evictedMessages: number;
   evictedTokens: number;
-  /** Whether more could be evicted than one compaction allows. If so, the next one continues, and this one may miss the target. */
+  /**
+   * Whether the tail stays larger than its room, because one compaction may not evict more, or because the cut is at the end of
+   * notes written ahead. If so, the next compaction continues, and this one may miss its target.
+   */
   partial: boolean;
   /** The reason for planning without a model, such as cost or an earlier failure; a model may rewrite the summary later. */
   withoutModel: string | null;

@@ -62,8 +62,8 @@ export async function makePlan(
 }
 
 /**
- * Plans the compaction that will be due at the trigger: the tail is cut as it will be once the context has grown that far. The
- * model's requests are made and the answers stored, without a commit.
+ * Plans the compaction that will be due at the trigger: the tail is cut as it will be once the context has grown that far.
+ * Carrying out this plan makes the model's requests and stores the answers, without a commit.
  */
 async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {
   const { state, policy, limits } = planning;
@@ -82,12 +82,12 @@ async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {
   return { ...plan, messages: [], fallback: 'none' };
 }
 
-/** Share of the distance from target to trigger by which a context may miss its target if its notes are written already. */
+/** A context whose notes are written already may miss its target by this share of the distance from target to trigger. */
 const WRITTEN_SLACK = 0.5;
 /** Minimum share of the tail's room that a cut at the end of written notes must fill. The room varies: notes may be merged. */
 const LEAST_FILLED = 0.25;
 
-/** The cut at the end of the notes written ahead, if the messages that it keeps about fill the tail's room. */
+/** The cut at the end of the notes written ahead; null without such notes, or if it keeps too much or too little for the tail. */
 function writtenCut(planning: Planning, options: CutOptions): (CutChoice & { exceedsRoom: boolean }) | null {
   const { state, policy, limits, writtenThroughSeq = null } = planning;
   const sizes = eagerSizes(policy, limits);
@@ -269,11 +269,14 @@ function nothing(why: string): NothingToDo {
   return { nothing: why, exhausted: false };
 }
 
-/** For callers in JavaScript, which no type stops from passing the answer that there is nothing to do. */
+/**
+ * Checks a plan from a caller in JavaScript, where no type refuses the answer that there is nothing to do. Throws
+ * `Input.Invalid`.
+ */
 export function assertIsPlan(plan: Plan | NothingToDo | undefined): asserts plan is Plan {
   if (plan && 'nothing' in plan)
     throw invalid(`There is nothing to compact: ${plan.nothing}.`, 'plan', 'Check plan.nothing first.');
-  if (!plan?.chunks) throw invalid('plan must be a plan, as planCompaction makes it.', 'plan');
+  if (!plan?.chunks) throw invalid('plan must be a plan that planCompaction returned.', 'plan');
 }
 
 /**

@@ -1,4 +1,4 @@
-/** Limits the effect of a model failure: the rules write the digest of that chunk, with a mark, or merge its notes. */
+/** Limits the effect of a model's failure: the rules write the digest of the chunk, with a mark, or merge the notes. */
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { isFailure } from '../../errors.js';

@@ -20,7 +20,7 @@ export interface Drafted {
   layers: KeptLayer[] | null;
   /** `journal` mode. */
   state: string | null;
-  /** A layer written by rule that is not stored yet. */
+  /** An entry written by rule that is not stored yet. */
   newLayer: LayerText | null;
 }
 

@@ -26,7 +26,7 @@ export interface Parent {
   fallback: boolean;
 }
 
-/** A layer and its text. */
+/** An entry of the journal and its text. */
 export interface LayerText {
   layer: Layer;
   text: string;
@@ -75,7 +75,7 @@ export interface Replacement {
   ledger: string | null;
   state: string | null;
   layers: KeptLayer[] | null;
-  /** A layer written by rule, which is stored with the rest. */
+  /** An entry written by rule, which is stored with the rest. */
   newLayer: LayerText | null;
   pinned: string[];
   fallback: boolean;

@@ -97,7 +97,7 @@ export function memoryByRule(
   return memoryOf([...before, newLayer], parent.state ?? '', input, newLayer, counter);
 }
 
-/** Fits the entries into the room that the state leaves, regardless of the plan: the oldest entries give way. */
+/** Fits the entries into the room that the state leaves: if necessary, pointers replace the oldest entries. */
 function memoryOf(
   entries: readonly Entry[],
   state: string,

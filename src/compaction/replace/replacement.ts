@@ -39,7 +39,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
       tokensBefore: tokensBefore - later,
       tokensAfter: tokensAfter - later,
       minGain,
-      // An unchanged head may be older than the pins, and without a head they have no place.
+      // Pins are checked only in a new head: an older head may lack newer pins.
       pins: made?.pinned ?? [],
       head: head ? firstText(head.messages) : '',
     });

@@ -31,12 +31,16 @@ export interface Asked {
   sources: () => Sources;
 }
 
-/** Characters. Summaries are far shorter, even with reasoning; searching megabytes of markup for a summary takes long. */
+/**
+ * Maximum characters of an answer. Summaries are far shorter, even with reasoning; searching megabytes of markup for a summary
+ * takes long.
+ */
 const LONGEST_ANSWER = 1_000_000;
 
 /**
- * Returns the text to store for an answer. Throws `Llm.BadOutput` or `Summary.NotSmaller`. Labels that are added to tools'
- * claims never make an answer too long: it is judged without them, unless moving the claims has made it shorter.
+ * Returns the text to store for an answer. Throws `Llm.BadOutput` or `Summary.NotSmaller`. The labels that are added to tools'
+ * claims never make an answer too long: the answer is judged as the model wrote it or, if moving the claims has made it
+ * shorter, after the move.
  */
 export function storable(asking: Asking, answer: string, asked: Asked): string {
   const { prompt, counter, redact } = asking;

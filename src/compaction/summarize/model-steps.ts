@@ -1,4 +1,4 @@
-/** The model calls of one compaction, by reference only; shared by activities and sessions in memory. */
+/** The model calls of one compaction, described by references to texts. Activities and sessions in memory carry them out. */
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 
 /** A stored model result, by reference. */

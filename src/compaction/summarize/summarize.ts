@@ -1,7 +1,7 @@
 /**
- * The sequence of summarizer calls, by reference only; shared by workflow activities and sessions in memory. Every chunk is
- * read once, at most `concurrency` at a time, and the digests are consolidated as a tree. A chunk that does not fit is halved,
- * never retried unchanged; a tree deeper than `depthLimit` is refused.
+ * The sequence of summarizer calls. It handles references to texts, never texts. The compaction workflow, sessions in memory
+ * and the rehearsal share it. Every chunk is read once, at most `concurrency` at a time, and the digests are consolidated as a
+ * tree. A chunk that does not fit is halved, never retried unchanged; a tree deeper than `depthLimit` is refused.
  */
 import { FAN_IN, layerTokens, nextMerge, type Layer } from '../../summary/ask/layers.js';
 import { expectedEntry, nextMerge as nextNotes, sizeOfEntry } from '../../summary/journal/room.js';

@@ -12,8 +12,9 @@ import type { Policy, Recovery } from '../../policy/defaults.js';
 import { besidesText, withArguments, withContent } from './stand-ins.js';
 
 /**
- * Messages of the tail above `messageTokens`, ascending. Excluded are the newest user message, system messages, results that the policy
- * keeps in full, reduced messages, and, if no assistant message follows the latest batch, its results: the model has not seen them.
+ * Messages of the tail above `messageTokens`, ascending. Excluded are the newest user message, system messages, reduced messages,
+ * and results that the policy keeps in full. If no assistant message follows the latest batch of results, they are excluded too,
+ * because the model has not seen them.
  */
 export function largeMessages(
   view: readonly ViewItem[],
@@ -35,9 +36,9 @@ export function largeMessages(
 }
 
 /**
- * The stand-in of a separately summarized message: beginning and end of its text word for word, between them the digest, labelled as
- * data, and the pointer to the original. Role, ids and calls stay; long call arguments become excerpts. Null if `maxTokens` has no room
- * for the digest and some of the text, or if the original is not larger.
+ * The stand-in of a separately summarized message: beginning and end of its text word for word, and between them the digest
+ * (labelled as data) and the pointer to the original. Role, ids and calls stay; long call arguments become excerpts. Null if
+ * `maxTokens` has no room for the digest and some of the text, or if the original is not larger.
  */
 export function summarizedMessage(
   logged: LoggedMessage,

@@ -32,14 +32,14 @@ const longExcerpt = 500;
 const shortExcerpt = 120;
 
 /**
- * The steps without the last one, a pointer alone: to reach a target, no message loses all its words, as it may to fit the
- * budget.
+ * The steps except the last one, which leaves a pointer alone. To reach a target, every message keeps some words; only to fit
+ * the budget may a message lose them all.
  */
 const readableSteps = excerptSteps.filter((tokens) => tokens > 0);
 
 /**
- * Makes the reductions of a commit, before the summarizer is asked. They are made many at once, when a commit changes the
- * beginning of the context anyway: between two commits the beginning stays unchanged, and the provider's cache stays valid.
+ * Makes the reductions of a commit, before the summarizer is asked. All are made at once, because a commit changes the beginning
+ * of the context anyway: between two commits the beginning stays unchanged, and the provider's cache stays valid.
  * Truncates old arguments, then reduces the results beyond the budget by their retention, then (`all`) shortens other old
  * messages until the target is reached, and last the newest user message if the policy allows it. Results kept in full, the
  * latest tool batch, head and leading system messages stay unchanged. The result may exceed the target; nothing is thrown.

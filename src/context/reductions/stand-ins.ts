@@ -65,8 +65,9 @@ export class StandIns {
   }
 
   /**
-   * Shortens the fields of one stage among the accepted items, largest first and all to one step before the next step, until the view has
-   * at most `goal` tokens or no field is left. A step that cannot reach the goal is skipped.
+   * Shortens the fields of one stage in the accepted items until the view has at most `goal` tokens or no field is left. All
+   * fields are shortened to one step, largest first, before any is shortened to the next. A step that cannot reach the goal is
+   * skipped.
    */
   shrink(...given: Parameters<StandIns['shrinking']>): void {
     atOnce(this.shrinking(...given));
@@ -216,7 +217,7 @@ export class StandIns {
   }
 }
 
-/** Characters. Of longer texts only the last one is cached. */
+/** Maximum characters of a text whose count stays cached. Of longer texts, only the count of the last one does. */
 const shortText = 8_000;
 
 /** Caches counts: texts and excerpts are counted both separately and with their messages. */

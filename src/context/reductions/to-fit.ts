@@ -63,7 +63,7 @@ export function* reducing(
   return { ...rest, reductions: [...shortened, ...reductions] };
 }
 
-/** The view with a newest user message short enough that the reduced rest fits with it. */
+/** The view with the newest user message shortened so far that the rest, once reduced, fits beside it. */
 function* withRoom(view: ViewItem[], size: Size, counter: TokenCounter): Steps<ViewItem[]> {
   const work = new StandIns(view, counter, size.recovery);
   shortenNewest(work, size);
@@ -131,8 +131,8 @@ function* reduced(
 export const shortestStandIn = 12;
 
 /**
- * The oldest items, which are omitted anyway because the items after them exceed the limit even in their shortest form. Shortening
- * them would be wasted: for 100,000 messages it takes a quarter of a minute.
+ * The oldest items, which are omitted anyway because the items after them exceed the limit even in their shortest form. Time
+ * spent on shortening them would be wasted: a quarter of a minute for 100,000 messages.
  */
 function omittedAnyway(view: readonly ViewItem[], limit: number): Set<ViewItem> {
   let tokens = 0;

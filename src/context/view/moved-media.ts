@@ -59,7 +59,7 @@ interface Placement {
 
 /**
  * The view with refused media in separate user messages (source `media`). Such a message follows its original and the batch of
- * results that is open there, so that later appends never move it. Labels in both messages link them.
+ * results that is still open at that point, so that later appends never move it. Labels in both messages link them.
  */
 export function moveMedia(
   view: readonly ViewItem[],

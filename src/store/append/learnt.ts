@@ -1,6 +1,6 @@
 /**
- * The measurements that a session takes from a turn: the mean size of its turns, and the ratio of the provider's
- * counts to the stored ones.
+ * The values that a session learns from an appended turn: the mean size of its turns, and the ratio of the provider's counts to
+ * the stored ones.
  */
 import { meanTurn, type ReportedTurn, requestOf } from '../../limits/learnt.js';
 import type { Policy } from '../../policy/defaults.js';
@@ -22,8 +22,9 @@ export function checkUsage(report: unknown): ReportedUsage | null {
 }
 
 /**
- * Returns the row after this turn, except for its counters of messages: a running mean, the calibration, and, if the present
- * sizes were wrong, budget, `measureAt…` and a new policy version. `session` is the locked row before the turn.
+ * Returns the row with what this turn changes: the running mean, the calibration and, if the present sizes were wrong, the
+ * budget, `measureAt…` and a new policy version. The caller updates the counters of messages. `session` is the locked row
+ * before the turn.
  */
 export async function progressed(
   tx: Transaction,
@@ -59,8 +60,8 @@ export async function progressed(
 }
 
 /**
- * Whether a compaction came between the previous turn and this one. The request may then have contained the replaced
- * messages.
+ * Whether a compaction came between the previous turn and this one. If so, the request that the usage belongs to may still have
+ * contained the replaced messages.
  */
 async function hasMoved({ query }: Transaction, session: SessionRow): Promise<boolean> {
   if (session.generation === 0) return false;

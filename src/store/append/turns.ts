@@ -120,7 +120,10 @@ function newSession(
   return { format, settings: settingsOf(layers), tenantPolicyVersion: tenant?.version ?? 0 };
 }
 
-/** Stores nothing and returns the session row if the session no longer has the tokenizer or policy of the counts. */
+/**
+ * Stores the turn and returns the answer to it. If the session no longer has the format, tokenizer or policy for which the turn
+ * was prepared, stores nothing and returns the session's row.
+ */
 async function append(
   tx: Transaction,
   turn: ReadTurn,

@@ -119,10 +119,10 @@ export interface BegunItem {
 }
 
 /**
- * Records the sessions that have begun and the outcomes of others, in one transaction. A call may be repeated, and the repetition
- * may find that a session is due which was not due before, or the reverse. Only a pending session can begin, each generation counts
- * once, and the result of a newer generation counts even if the session had ended. Results of a session that was erased and
- * recreated since are dropped.
+ * Records the sessions that have begun and the outcomes of others, in one transaction. A call may be repeated, and a session that
+ * was due at the first call may not be due at the second, or the reverse. Only a pending session can begin, each generation
+ * counts once, and the result of a newer generation counts even if the session had ended. Results of a session that was erased
+ * and recreated since are dropped.
  */
 export async function recordItems(
   pool: Pool,

@@ -34,7 +34,7 @@ export interface CommitInput {
   layers?: KeptLayer[] | null;
   /** `journal` mode. */
   state?: string | null;
-  /** A layer that was made by rule; its text is stored with the commit. */
+  /** An entry written by rule; its text is stored with the commit. */
   newLayer?: { layer: Layer; text: string } | null;
   /** Texts that the policy's patterns have pinned so far. */
   pinned?: string[];
@@ -52,9 +52,9 @@ export interface CommitInput {
   cachedTokens?: number | null;
   evicted: number;
   chunks: number;
-  /** Chunks that the fallback wrote, because the model failed at them. */
+  /** Number of chunks whose digest the extraction rules wrote because the model failed at them. */
   chunksByRule?: number;
-  /** Type of the model's failure at the first chunk that the fallback wrote, if the model wrote the others. */
+  /** Type of the model's failure at the first of these chunks, if the model answered for the others. */
   chunkFailure?: string | null;
   /** Digests that the compaction uses. The commit protects them from deletion. */
   digestKeys: string[];

@@ -1,7 +1,7 @@
 /**
- * Holds on the digests that a running compaction has read. Until it commits or gives up, they do not expire, and an
- * erasure of the session that paid for them keeps them. A hold expires some time after the compaction must have
- * ended, so that a terminated compaction holds nothing for ever.
+ * Holds on the digests that a running compaction has read. Until the compaction commits or gives up, the digests do not
+ * expire, and an erasure of the session that paid for them does not delete them. A hold expires some time after the
+ * compaction must have ended, so that a terminated compaction holds nothing for ever.
  */
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';

@@ -1,6 +1,6 @@
 /**
- * Leases that let one of all workers ask a model for a digest, by content key. The holder renews its lease during the
- * call. No transaction is open meanwhile. A lease that is not renewed expires by the database's clock.
+ * Leases on digests, by content key: of all workers, only the holder of the lease asks a model for the digest. The holder
+ * renews its lease during the call. No transaction is open meanwhile. A lease that is not renewed expires by the database's clock.
  */
 import type { Pool } from 'pg';
 import { read } from '../connection/transaction.js';

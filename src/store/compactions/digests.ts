@@ -116,7 +116,7 @@ export async function paidTowards(
   );
 }
 
-/** Stores the text of a layer made by rule under its key. It has no cost. */
+/** Stores the text of an entry written by rule under its key, at no cost. */
 export async function storeRuleLayer(
   { db }: Transaction,
   { tenant, session }: SessionIds,

@@ -2,11 +2,14 @@
  * A token bucket shared by all workers of a deployment: one row, which is refilled by the database's clock in the statement that
  * takes tokens from it. Its capacity is the inflow of one minute.
  *
- * A live call always gets a place. Its tokens are taken at once, if necessary from future inflow; in that case the
- * caller gets the time until they have flowed in. Calls, large and small alike, start in the order of their requests, so
- * none starves. The tokens used within any span of time are at most the inflow of that span plus the capacity (plus the
- * whole call if a call is larger than the capacity). A backfill's call gets no place: it may take tokens only while 30 % of the
- * bucket stays for live calls.
+ * The tokens of a live call are taken at once, if necessary from future inflow. In that case the caller gets a place: the time
+ * at which its tokens will have flowed in. Calls with a place, large and small alike, start in the order of their requests, so
+ * none starves. If more than one minute of inflow is assigned already, nothing is taken, and the caller requests the tokens
+ * again later. The tokens used within any span of time are at most the inflow of that span plus the capacity (plus the whole
+ * call if a call is larger than the capacity).
+ *
+ * A backfill's call gets no place. Its tokens are taken only if 30 % of the bucket stays for live calls, or if the bucket is
+ * full.
  */
 import type { Pool } from 'pg';
 import { reading, read, withTransaction, type Query } from '../connection/transaction.js';
@@ -34,7 +37,7 @@ const minutesAhead = 1;
 const keptMs = 5_000;
 const forgottenAfter = '15 minutes';
 
-/** The present level; $1 bucket, $2 tokens per minute. Clocks may step back; levels do not. */
+/** The present level; $1 bucket, $2 tokens per minute. If the clock steps back, nothing flows in. */
 const refilled =
   'least($2::float8, bucket.level + $2::float8 / 60 * greatest(0, extract(epoch from clock_timestamp() - bucket.updated_at)))';
 

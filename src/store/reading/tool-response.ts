@@ -129,7 +129,7 @@ async function shownInContext(pool: Pool, ids: SessionIds, callId: string): Prom
   return caller === -1 ? null : resultOf(tail, caller, shownIds[caller]?.indexOf(callId) ?? 0);
 }
 
-/** Seq of the result of a call, null without a result. The call is given by the index of its message and its number in it. */
+/** Seq of the result of a call; null without a result. The call is given by the index of its message and its number there. */
 function resultOf(metas: readonly MessageMeta[], caller: number, call: number): number | null {
   const result = groupMessages(metas).answeredBy[caller]?.[call] ?? null;
   return result === null ? null : (metas[result]?.seq ?? null);

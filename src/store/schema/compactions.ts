@@ -76,7 +76,7 @@ export const compactions = palimpsest.table(
     archivePart: integer('archive_part'),
     /** Archive parts along the chain of parents, including the part of this compaction. */
     parts: integer('parts').notNull().default(0),
-    /** The workflow run that committed it; empty for the genesis. */
+    /** The workflow run that committed the compaction; empty for the genesis. */
     workflowId: text('workflow_id').notNull().default(''),
     runId: text('run_id').notNull().default(''),
     createdAt: createdAt(),

@@ -107,9 +107,9 @@ export const sessions = palimpsest.table(
     /** When compaction was paused; null while it may begin. */
     pausedAt: moment('paused_at'),
     /**
-     * The session has reached one of its marks (`measureAt…`) and has not been measured since. Until this time a workflow is
-     * responsible for it; from then on possibly none. Null: the session needs nothing. The database trigger `sessions_overdue`
-     * keeps `overdueAt` and `sweepAt` consistent.
+     * Set while the session has reached one of its marks (`measureAt…`) and has not been measured since: until this time a
+     * workflow is responsible for the session; afterwards there may be none. Null if the session needs nothing. The database
+     * trigger `sessions_overdue` keeps `overdueAt` and `sweepAt` consistent.
      */
     overdueAt: moment('overdue_at'),
     /** When the sweep next looks at the session: `overdueAt`, or later if the session has been signalled since. */
@@ -181,7 +181,7 @@ export const messages = palimpsest.table(
     sha256: hash('sha256').notNull(),
     /** The message as JSON.stringify wrote it. */
     body: text('body').notNull(),
-    /** When it was said, according to its turn or its log; null if neither says it. */
+    /** When the message was said, according to its turn or to the imported log; null if neither gives the time. */
     at: moment('at'),
     createdAt: createdAt(),
   },

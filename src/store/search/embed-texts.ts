@@ -16,7 +16,7 @@ import { splitsPair } from './words.js';
 const chunkLength = 2_000;
 const chunkOverlap = 200;
 
-/** Embedded beginning of a message, in UTF-16 code units. */
+/** Length of the beginning of a message that is embedded, in UTF-16 code units. */
 const longestEmbedded = 64_000;
 
 /** Number of slices of `message_texts` that contain this beginning, and the text after it that redaction must read. */

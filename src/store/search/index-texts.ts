@@ -49,7 +49,7 @@ export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: numbe
 
 /**
  * Limits callers of the API: a session is indexed once, however many searches ask for it, and a tenant indexes one
- * session at a time. Splitting texts into words occupies the processor, and a process has only one.
+ * session at a time. Splitting texts into words occupies the one thread on which the process serves all callers.
  */
 const indexing = new Places({
   limit: { name: 'indexing', counts: 'sessions that may be made searchable at once' },

@@ -139,9 +139,9 @@ async function digestsOf(query: Query, { tenant, session }: SessionIds): Promise
 }
 
 /**
- * Deletes the digests that no session refers to or holds for a compaction. Each remaining digest gets a session that uses it as
- * its payer, because that session has the same messages: the digest is deleted when the payer is erased. The new payer pays
- * nothing. One statement, so that both halves see a compaction that ends meanwhile, or neither does.
+ * Deletes the digests that no session refers to or holds for a compaction. Each remaining digest gets a new payer, to which no
+ * cost is charged: a session that uses the digest and therefore has the same messages. The digest is deleted when that session
+ * is erased. One statement does both, so that both parts see a compaction that ends meanwhile, or neither does.
  */
 async function releaseDigests(
   query: Query,

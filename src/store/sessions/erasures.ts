@@ -13,7 +13,10 @@ export interface Erasure extends SessionIds {
   toldAt: Date | null;
 }
 
-/** Runs in the transaction that erases a session, or alone if only executions of the session are left. */
+/**
+ * Records that the executions of a session must be deleted. Runs in the transaction that erases the session, or alone if only
+ * executions of the session are left.
+ */
 export async function noteErasure(
   query: Query,
   { tenant, session }: SessionIds,

@@ -1,7 +1,7 @@
 /**
- * Sessions that have reached a mark while there may be no workflow working on them. Causes are lost signals, failed compactions
- * whose retry is due, and forks. `overdue_at` is the time since which this has been so; `sweep_at` is the time of the sweep's
- * next look at the session.
+ * Overdue sessions: they have reached a mark (`measureAt…`), and possibly no workflow works on them. Causes are lost signals,
+ * failed compactions whose retry is due, and forks. A session is overdue from `overdue_at` on; the sweep next looks at it at
+ * `sweep_at`.
  */
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';

@@ -24,7 +24,7 @@ export function isStoredToken(text: string): boolean {
 
 /**
  * The access that a token gives now; null for an unknown, expired or revoked one. The tenant is not known before this read, so
- * it is the only one by hash. Throws `Store.Unavailable`.
+ * only this read finds a token by its hash alone. Throws `Store.Unavailable`.
  */
 export async function accessByToken(pool: Pool, token: string): Promise<TokenAccess | null> {
   const [found] = await read<{ tenant: string; scopes: string[] }>(
@@ -105,7 +105,7 @@ function tokenOf({ id, name, scopes, createdAt, expiresAt, revokedAt }: TokenRow
   };
 }
 
-/** Each once, in the usual order. A newer version may have stored others. */
+/** The known scopes among `given`, each once, in the order of `scopes`. A newer version may have stored others. */
 function knownScopes(given: readonly string[]): Scope[] {
   return scopes.filter((scope) => given.includes(scope));
 }

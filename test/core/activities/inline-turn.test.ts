@@ -44,10 +44,10 @@ describe('messages inside a signal', () => {
     ).toThrow(/may not send/);
   });
 
-  test('that are text but no JSON are refused', () => {
+  test('that are text but not valid JSON are refused', () => {
     const broken = '[{"role":';
     expect(() =>
       inlineMessages({ ...ids, messages: broken, mac: macOf(key, ids, broken) }, settings),
-    ).toThrow(/no JSON/);
+    ).toThrow(/not valid JSON/);
   });
 });
