@@ -91,8 +91,8 @@ export interface PalimpsestClient {
   compact(request: CompactRequest): Promise<CompactionOutcome | null>;
   /**
    * Has a model rewrite, from the archive, the summaries that the extractive fallback wrote while no model answered; evicts
-   * nothing. Resolves to null if the fallback summarized no archive part, or if no model answers now. The next compaction does
-   * the same automatically.
+   * nothing. Resolves to null if the fallback summarized no archive part, or if policy or limits allow no model. Throws the model's
+   * failure if it does not answer now. The next compaction does the same automatically.
    */
   resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
 

@@ -11,7 +11,9 @@ const committed = {
   chunks: z.int(),
   chunksByRule: z
     .int()
-    .describe('Number of chunks that the extraction rules summarized because the model failed at them.'),
+    .describe(
+      'Texts that the fallback wrote because the model failed at them: digests of chunks, merged digests, summaries of messages.',
+    ),
 };
 
 export type CompactionOutcome = z.infer<typeof compactionOutcome>;

@@ -98,7 +98,7 @@ const summaryRecord = component(
     fallback: z
       .boolean()
       .describe('The extraction rules summarized some or all chunks, because the model failed.'),
-    chunksByRule: z.int().describe('Number of chunks that the extraction rules summarized.'),
+    chunksByRule: z.int().describe('Texts that the fallback wrote because the model failed at them.'),
     range: z
       .object({ fromSeq: z.int(), throughSeq: z.int() })
       .nullable()

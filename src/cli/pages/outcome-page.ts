@@ -17,10 +17,7 @@ export async function showOutcome(out: Output, session: string, done: Compaction
     ['generation', `${done.generation} (${done.reason}, ${done.method})`],
     done.chunksByRule === 0
       ? null
-      : [
-          'fallback',
-          `the model failed at ${plural(done.chunksByRule, 'chunk')}; the rules wrote their digests`,
-        ],
+      : ['fallback', `the model failed ${plural(done.chunksByRule, 'time')}; the rules wrote these texts`],
     [
       'context',
       `${count(tokensBefore)} → ${count(tokensAfter)} tokens${saved > 0 ? `, ${percent(saved, tokensBefore)} less` : ''}`,

@@ -71,8 +71,8 @@ const columns: Column<TimelineCompaction>[] = [
 ];
 
 /** Returns `model, 1/4 by rule` if the fallback wrote one of four chunks. */
-function methodOf({ method, chunks, chunksByRule }: TimelineCompaction): string {
-  return chunksByRule > 0 && method === 'model' ? `${method}, ${chunksByRule}/${chunks} by rule` : method;
+function methodOf({ method, chunksByRule }: TimelineCompaction): string {
+  return chunksByRule > 0 && method === 'model' ? `${method}, ${chunksByRule} by rule` : method;
 }
 
 function writeChart(file: string, found: Timeline): void {

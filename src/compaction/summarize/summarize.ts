@@ -25,7 +25,10 @@ export interface Summarized {
   messages: { seq: number; key: string }[];
   /** Keys of every digest used. */
   digests: string[];
-  /** Number of chunks whose digest the rules wrote because the model failed at them, and the type of the first failure. */
+  /**
+   * Number of texts that the rules wrote because the model failed at them (digests of chunks, merged digests, summaries of
+   * messages), and the type of the first failure.
+   */
   chunksByRule: number;
   failure: string | null;
 }

@@ -193,7 +193,7 @@ function storableLayer({ added, waiting, ...layer }: KeptLayer): KeptLayer {
 /** The failure fields after a commit. A commit clears earlier failures, except a model's failures if it used no model. */
 function failuresAfter(
   { failures, retryAt, lastError }: SessionRow,
-  { method, failure, chunkFailure, chunks, chunksByRule }: CommitInput,
+  { method, failure, chunkFailure, chunksByRule }: CommitInput,
 ): Pick<SessionRow, 'failures' | 'retryAt' | 'lastError'> {
   if (failure) {
     const { type, message, onlyWaited } = failure;
@@ -203,7 +203,7 @@ function failuresAfter(
   if (method !== 'model' && lastError?.fallback) return { failures, retryAt, lastError };
   const { exhausted: _exhausted, ...forgotten } = cleared;
   if (!chunkFailure) return forgotten;
-  const message = `the model failed at ${chunksByRule} of ${chunks} chunks; the rules wrote their digests`;
+  const message = `the model failed at ${chunksByRule} of its texts; the rules wrote them`;
   return { ...forgotten, lastError: { type: chunkFailure, message, fallback: true } };
 }
 

@@ -78,7 +78,7 @@ describe('in the service', () => {
     const { lastError, retryAt, failures, summaryRecords } = await palimpsest.status({ session: 'refused' });
     expect(lastError).toMatchObject({
       type: 'Llm.BadOutput',
-      message: expect.stringMatching(/^the model failed at 1 of \d+ chunks; the rules wrote their digests$/),
+      message: expect.stringMatching(/^the model failed at 1 of its texts; the rules wrote them$/),
     });
     expect({ retryAt, failures }).toEqual({ retryAt: null, failures: 0 });
     expect(summaryRecords[0]).toMatchObject({ method: 'model', fallback: true, chunksByRule: 1 });
