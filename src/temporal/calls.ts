@@ -15,7 +15,7 @@ const codeNames = [
 const again = 'Stored data stays stored; repeat the call when the server is back.';
 const noNamespace = () => `Check TEMPORAL_NAMESPACE; \`${programName()} doctor\` says what is missing.`;
 const hints: Readonly<Record<string, () => string>> = {
-  PERMISSION_DENIED: () => 'Check TEMPORAL_API_KEY and what it may do in TEMPORAL_NAMESPACE.',
+  PERMISSION_DENIED: () => 'Check TEMPORAL_API_KEY and its permissions in TEMPORAL_NAMESPACE.',
   UNAUTHENTICATED: () => 'Check TEMPORAL_API_KEY.',
   NOT_FOUND: noNamespace,
   NamespaceNotFoundError: noNamespace,
