@@ -40,7 +40,7 @@ async function run({ number, args, env }: CommandLine): Promise<CommandEnded> {
   return ended;
 }
 
-/** Removes the listeners added from now on. */
+/** Returns a function that removes the listeners added since this call. */
 function listenersOf(emitter: NodeJS.EventEmitter): () => void {
   const before = new Map(emitter.eventNames().map((name) => [name, emitter.listeners(name)]));
   return () => {
