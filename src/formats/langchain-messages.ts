@@ -112,7 +112,7 @@ export function readMessage(value: Json, path: string): ChatMessage | null {
 const isDeveloper = ({ role, additional_kwargs: more }: Fields): boolean =>
   role === 'developer' || (isFields(more) && more.__openai_role__ === 'developer');
 
-/** The content, and what a chat message stores elsewhere. */
+/** The content of a LangChain message, with the calls and the reasoning that a chat message stores in other fields. */
 interface Content {
   parts: ContentPart[];
   calls: ToolCall[];

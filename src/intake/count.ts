@@ -75,8 +75,8 @@ interface TurnToCount {
 }
 
 /**
- * Throws `Input.Invalid` with the path of the first wrong field, `Input.TooLarge`. For a long turn, counting may
- * throw them instead.
+ * Throws `Input.Invalid` with the path of the first wrong field, or `Input.TooLarge`. A long turn is read in a thread, so for
+ * such a turn `counted` may throw these errors instead.
  */
 export function turnToCount(
   { messages: given, logged }: GivenTurn,

@@ -46,7 +46,7 @@ interface Merged {
 
 /**
  * The effective policy of a session. If several layers name a preset, only that of the highest layer applies, with the
- * precedence of that layer: a mixture of two presets would match neither system.
+ * precedence of that layer: each preset reproduces one other product, and a mixture of two would match neither.
  */
 export function effectivePolicy(layers: PolicyLayers): EffectivePolicy {
   const merged: Merged = { input: {}, sources: {} };

@@ -24,10 +24,10 @@ interface FittedMemory extends FittedContext {
 }
 
 /**
- * A journal may have been made for more tokens, for another model's window or before a calibration. If shortening tool results,
- * arguments and old messages is not enough, the journal is reduced to its room within `budget`, and further if the rest still
- * does not fit: whole entries are dropped, oldest first, never the newest. The next compaction merges the entries into that
- * room. Throws `Budget.Unreachable` if the context does not fit even with the newest entry alone.
+ * A journal may be larger than its present room, because it was written for another model's window or before a calibration. If
+ * shortening tool results, arguments and old messages is not enough, the journal is reduced to its room within `budget`, and
+ * further if the rest still does not fit: whole entries are dropped, oldest first, never the newest. The next compaction merges
+ * the entries into that room. Throws `Budget.Unreachable` if the context does not fit even with the newest entry alone.
  */
 export function* fittingMemory(
   source: ContextSource,

@@ -68,7 +68,7 @@ export interface WorkerSettings {
   queuePrefix?: string;
   /** Prebuilt workflow code. @default the bundle of the build, or one made from the sources now (about 2 s) */
   workflowBundle?: WorkflowBundleOption;
-  /** Concurrent database steps; the pool has four more connections than that. @default 8 */
+  /** Concurrent database steps; the pool has four connections more. @default 8 */
   databaseSteps?: number;
   /**
    * Concurrent database steps of backfills, with as many additional connections. A running step is not preempted, so this
@@ -84,7 +84,8 @@ export interface WorkerSettings {
   /** Concurrent model calls of this process. @default 32 */
   modelCalls?: number;
   /**
-   * Session workflows cached in memory. A cached one costs memory (docs/numbers.md); one that is not cached costs a replay.
+   * Session workflows cached in memory. A cached workflow costs memory (docs/numbers.md); a workflow that is not cached costs a
+   * replay.
    * @default 1,000
    */
   cachedWorkflows?: number;
@@ -248,7 +249,7 @@ async function orchestrators(
   const common = {
     workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
     maxCachedWorkflows: cachedWorkflows,
-    // Time that a killed worker's cached sessions wait until another worker replays them (the SDK's default is 10 s).
+    // Time for which the cached sessions of a killed worker wait until another worker replays them (the SDK's default is 10 s).
     stickyQueueScheduleToStartTimeout: '5 seconds',
   } as const;
   const backfillLimits = {
