@@ -1,6 +1,6 @@
 /**
- * A process that runs the command lines that it gets over IPC, one after another, and returns the output and exit code of each.
- * Code is loaded only once, which saves most of the time of a short command.
+ * A process that runs command lines one after another. It receives them over IPC and returns the output and exit code of each.
+ * The code is loaded only once, which saves most of the time of a short command.
  */
 import { runCommandLine } from '../../src/cli/program.js';
 

@@ -124,7 +124,11 @@ const oddity: fc.Arbitrary<ChatMessage[]> = fc.oneof(
     .map(([role, content]) => [{ role, content }]),
 );
 
-/** The messages of a log in the order of their appends. The first ones may be system messages. */
+/**
+ * Histories for property tests, which may begin with system messages. Correct agent runs are mixed with the defects of recorded
+ * transcripts: results that are late, repeated, missing or without an id, ids used again within and across turns, legacy calls,
+ * empty turns, queued user messages, system messages in the middle.
+ */
 export const histories: fc.Arbitrary<ChatMessage[]> = fc
   .tuple(
     fc.array(fc.tuple(fc.constantFrom('system' as const, 'developer' as const), texts), { maxLength: 2 }),
@@ -144,11 +148,7 @@ export const histories: fc.Arbitrary<ChatMessage[]> = fc
     ...rest.flat(),
   ]);
 
-/**
- * Histories for property tests: agent runs as they should be, mixed with everything that recorded transcripts really hold: results that
- * are late, repeated, missing or without an id, ids used again within and across turns, legacy calls, empty turns, queued
- * user messages, system messages in the middle.
- */
+/** Returns a history as a log, with numbered messages and their tokens. */
 export function logOf(messages: readonly ChatMessage[], counter: TokenCounter): LoggedMessage[] {
   return messages.map((message, index) => ({
     seq: index + 1,
@@ -161,7 +161,7 @@ export function metasOf(log: readonly LoggedMessage[], at = 0): MessageMeta[] {
   return log.map(({ seq, message, tokens }) => ({ seq, tokens, at, ...metaOf(message) }));
 }
 
-/** The context of a session that was never compacted. */
+/** Returns the context of a session that was never compacted. */
 export function sourceOf(log: LoggedMessage[], reductions: ContextSource['reductions'] = []): ContextSource {
   const body = log.findIndex(({ message: { role } }) => role !== 'system' && role !== 'developer');
   const first = body === -1 ? log.length : body;

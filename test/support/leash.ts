@@ -1,6 +1,6 @@
 /**
- * Ends the processes and servers that a test started together with the test process, even after SIGKILL: a shell waits until
- * the test process closes its end of a pipe, and then ends them. A Node process is started only if something is left.
+ * Once the test process has ended, even by SIGKILL, ends the processes and servers that it started: a shell waits until the
+ * test process closes its end of a pipe. A Node process is started only if something is left.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';

@@ -3,7 +3,10 @@ import { counterFor } from '../../src/tokens/counter.js';
 import { materialIn, saidOf, withoutLabels, wordsFrom } from './material.js';
 import type { RecordedRequest } from './model-server.js';
 
-/** `silent` and `stall-mid-body`: never answers, never ends. `drop-*`: destroys the connection at that point. */
+/**
+ * `silent`: the answer never begins. `stall-mid-body`: the answer never ends. `drop-*`: the connection is destroyed at that
+ * point.
+ */
 type Fault = 'silent' | 'stall-mid-body' | 'drop-before-headers' | 'drop-mid-body';
 
 export interface Reply {
