@@ -67,7 +67,10 @@ function asReduced(source: ContextSource, counter: TokenCounter): ContextSource 
   };
 }
 
-/** Null if the journal is within its room, or if shortening the other messages is enough. */
+/**
+ * Returns the head with its journal reduced to its room. Null if the journal is within its room, or if shortening the other
+ * messages is enough.
+ */
 function* withinRoom(
   source: ContextSource,
   policy: Policy,
@@ -86,7 +89,7 @@ function* withinRoom(
 
 /** Whether shortening tool results, arguments and old messages is enough, without omissions and with the latest tool batch whole. */
 function* isEnough(view: ViewItem[], policy: Policy, limit: number, counter: TokenCounter): Steps<boolean> {
-  // A lower bound first: shortening 100,000 messages takes a quarter of a minute.
+  // A lower bound comes first, because shortening 100,000 messages takes a quarter of a minute.
   const least = view.map(({ tokens, source }) =>
     source === 'summarization' || source === 'system' ? tokens : Math.min(tokens, shortestStandIn),
   );

@@ -123,7 +123,9 @@ export interface RunningWorker {
 /** Milliseconds to wait after the grace time for a step that ignores its abort. */
 const forcedAfterMs = 5_000;
 
-/** Connections of a process with the role `model` but without database steps. It still looks up and stores digests. */
+/**
+ * Connections of a process with the role `model` but without database steps. Such a process still looks up and stores digests.
+ */
 const modelConnections = 8;
 
 const settingsHint =
