@@ -80,7 +80,7 @@ export function wrap(form: Form, type: MessageType, fields: Fields): Json {
   return { lc: 1, type: 'constructor', id, kwargs: { ...fields, type } };
 }
 
-/** Converts a message; returns null for one that only removes others. */
+/** Converts a message; returns null for a message that only removes other messages. */
 export function readMessage(value: Json, path: string): ChatMessage | null {
   const unwrapped = unwrap(fieldsAt(value, path), path);
   if (!unwrapped) {

@@ -58,8 +58,8 @@ export async function compactionBy(
 }
 
 /**
- * Waits without a limit, as the library does, also while no worker runs. The compaction's own deadline ends the compaction and
- * so the wait.
+ * Waits without a limit, as the library does, also while no worker runs. The compaction's own deadline ends the compaction, and
+ * with it the wait.
  */
 async function atRest(palimpsest: Pick<PalimpsestClient, 'settled'>, session: string): Promise<void> {
   for (;;) {

@@ -60,7 +60,7 @@ export class Transport {
 
   /**
    * Status and text of the answer. Throws the failure in the API's answer; `Api.Unavailable` if there is no answer;
-   * `Api.Unauthorized` or `Api.Failed` if the answer is not one of the API.
+   * `Api.Unauthorized` or `Api.Failed` if the answer does not come from the API.
    */
   text(exchange: Exchange): Promise<{ response: Response; text: string }> {
     return this.repeated(exchange, async () => {

@@ -61,7 +61,7 @@ async function countInSlices(message: ChatMessage, counter: TokenCounter): Promi
 /** Bytes of JSON up to which a turn is read on the event loop, which takes at most about 30 ms. */
 const shortTurn = 64 * 1024;
 
-/** A submitted turn. A short one is read on the event loop, a long one in a thread. */
+/** A submitted turn. A short turn is read on the event loop, a long turn in a thread. */
 interface GivenTurn {
   /** Messages in the session's format, as values or as JSON. */
   messages?: unknown;

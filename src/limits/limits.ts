@@ -307,7 +307,10 @@ export function marksFor(limits: Limits, tokens: number): Marks {
   return { ...marks, tokens: Math.min(marks.tokens, reduceAt) };
 }
 
-/** Minimum growth before the next attempt, as a share of the budget, even if `minGain` is smaller: a few words are not compactable. */
+/**
+ * Minimum growth before the next attempt, as a share of the budget, even if `minGain` is smaller, because a few words cannot be
+ * compacted.
+ */
 const leastStep = 0.02;
 
 /**

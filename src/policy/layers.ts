@@ -20,9 +20,12 @@ export interface EffectivePolicy {
   policy: Policy;
   /** The preset that applies, or null. */
   preset: PresetName | null;
-  /** By path (`trigger`, `summary.mode`, `reduce.toolResults.critical`). A missing path has its default. */
+  /**
+   * The source of each given field, by path (`trigger`, `summary.mode`, `reduce.toolResults.critical`). A field without an
+   * entry has its default.
+   */
   sources: Record<string, PolicySource>;
-  /** By path: fields that were given but do not take effect as written. */
+  /** A warning for each field that was given but does not take effect as written, by path. */
   warnings: Record<string, string>;
 }
 

@@ -24,7 +24,7 @@ const notFoundCode = 5;
 
 /**
  * Finds every run that the server knows, by search attributes and by workflow id. The newest runs are found by their id alone,
- * because the search index lags slightly. `generation` is the last one that a compaction may have prepared. Throws
+ * because the search index lags slightly. `generation` is the last generation that a compaction may have prepared. Throws
  * `Temporal.Unavailable`, also if the server has not answered by `until` (Unix milliseconds).
  */
 export async function findExecutions(

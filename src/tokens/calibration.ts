@@ -19,7 +19,7 @@ interface Line {
 
 /**
  * The line through the reported requests, `reported = overhead + factor · counted`, estimates the provider's count for a
- * context of any size. Uncertain values are rounded up: a line that is too high wastes a part of the window, one that is too
+ * context of any size. Uncertain values are rounded up: a line that is too high wastes a part of the window; a line that is too
  * low lets a request exceed the window.
  */
 export const noLine: Line = { factor: 1, overhead: 0, fitted: false };

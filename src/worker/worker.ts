@@ -101,8 +101,8 @@ export interface WorkerSettings {
   /** Keys, by tenant, of the signatures of messages inside `turn` signals. @default none */
   inlineTurnKeys?: Readonly<Record<string, string>>;
   /**
-   * Policy layers for the sessions that this worker creates. It creates one for the first turn that arrives inside a signal.
-   * See `readDeploymentPolicy`.
+   * Policy layers for the sessions that this worker creates. A worker creates a session if the session's first turn arrives
+   * inside a signal. See `readDeploymentPolicy`.
    */
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name. */

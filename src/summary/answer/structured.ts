@@ -91,7 +91,8 @@ function endOfObject(text: string, start: number): number | null {
 }
 
 /**
- * Parses JSON, also with line ends inside strings or superfluous commas, as smaller models write it; undefined for other text.
+ * Parses JSON, also with line ends inside strings or superfluous commas, which smaller models write. Returns undefined for
+ * other text.
  */
 function parsed(json: string): unknown {
   for (const candidate of [json, repaired(json)]) {

@@ -80,7 +80,7 @@ export function wholeLines(answer: string): string {
   return end < 0 ? '' : answer.slice(0, end);
 }
 
-/** As many of the first lines as fit. */
+/** Returns as many of the first lines as fit. */
 export function linesWithin(notes: string, maxTokens: number, counter: TokenCounter): string {
   const lines = notes.split('\n');
   while (lines.length > 1 && counter.count(lines.join('\n')) > maxTokens) lines.pop();
@@ -97,7 +97,7 @@ function linesOf(text: string): string[] {
 
 const dateLine = /^\W{0,4}\d{4}-\d\d-\d\d\W{0,4}$/;
 
-/** The end of notes as shown with the next chunk: the last lines, and the last date before them. */
+/** Returns the end of notes as the request for the next chunk shows it: the last lines, and the last date before them. */
 export function endOf(notes: string, lines = 3): string {
   const all = notes.split('\n');
   const last = all.slice(-lines);

@@ -88,7 +88,7 @@ export class Wording {
   private readonly ids = new Map<string, number>();
   /** The sequences as a tree: a node and a word give the next node. */
   private readonly steps = new Map<number, number>();
-  /** By node; null if no sequence ends there. */
+  /** The evidence of each node; null if no sequence ends there. */
   private readonly evidence: (Evidence | null)[] = [null];
 
   /** Adds a text whose speakers are to be found. */
