@@ -8,7 +8,10 @@ import { leastTokenBits } from './token-strength.js';
 import { flagOf, listOf, lowerCase, numberOf, weakToken } from './values.js';
 
 export const workerRoles = ['workflow', 'database', 'model', 'backfill'] as const;
-/** The queues of a worker process: orchestration, steps on PostgreSQL, model calls; `backfill` has the first two for backfills. */
+/**
+ * The queues of a worker process: orchestration, steps on PostgreSQL, model calls; `backfill` has separate queues of the first
+ * two kinds, for backfills.
+ */
 export type WorkerRole = (typeof workerRoles)[number];
 
 /** Whether a process with these roles runs workflow code. */
@@ -46,7 +49,8 @@ function hasScheme(...schemes: string[]): (url: string) => boolean {
   return (url) => URL.canParse(url) && schemes.includes(new URL(url).protocol);
 }
 
-// Refinements instead of built-in checks if a value may contain a password: their errors do not repeat it.
+// A value that may contain a password is checked by a refinement, whose error does not repeat the value, instead of a built-in
+// check.
 const postgresUrl = z
   .string()
   .refine(hasScheme('postgres:', 'postgresql:'), {

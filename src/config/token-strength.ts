@@ -1,4 +1,7 @@
-/** How hard a token is to guess. The estimate errs on the low side: it refuses some good tokens, so that weak ones fail. */
+/**
+ * Estimates how hard a token is to guess. The estimate is low rather than high, so that weak tokens are refused; some good
+ * tokens are refused too.
+ */
 
 /** Bits that a token of the configuration needs. */
 export const leastTokenBits = 128;
@@ -9,15 +12,15 @@ const bitsOf = { digit: Math.log2(10), character: 4, mixed: 5, word: 11 } as con
 const uuidBits = 122;
 
 /**
- * A letter or digit counts 4 bits, as in hex, 5 bits if there are capitals and small letters, and less if there are only digits. A
- * row of letters, such as a word, counts as one choice from a list of two thousand. Punctuation, and a part of four or more
- * characters that occurs earlier, count nothing.
+ * A letter or digit counts 4 bits, as in hex, 5 bits if there are capitals and small letters, and less if there are only
+ * digits. A sequence of letters, such as a word, counts as one choice from a list of two thousand. Punctuation, and a part of
+ * four or more characters that occurs earlier, count nothing.
  */
 export function tokenBits(token: string): number {
   if (/^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/i.test(token)) return uuidBits;
   const fresh = withoutRepeats(token);
   const hex = /\d/.test(token) && /^[^g-z]+$/i.test(token);
-  // In hex digits, rows of letters come by chance.
+  // In hex digits, sequences of letters occur by chance.
   const words = hex ? [] : [...fresh.matchAll(/[A-Z]?[a-z]{4,}|[A-Z]{5,}/g)].map(([word]) => word);
   const others = fresh.replace(/[^a-z\d]/gi, '').length - words.join('').length;
   return words.length * bitsOf.word + others * bitsOf[kindOf(token)];

@@ -28,7 +28,7 @@ export function listOf(value: unknown): unknown {
 
 export const lowerCase = (value: unknown): unknown => text(value)?.toLowerCase() ?? value;
 
-/** In place of the hash of a token that is too easy to guess. */
+/** Replaces the hash of a token that is too easy to guess. */
 export const weakToken = 'weak';
 
 /** `tenant:token`, `{tenant, token}` or `{tenant, sha256}`. Any other value becomes null, so that no error repeats it. */

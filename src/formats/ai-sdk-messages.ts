@@ -94,7 +94,7 @@ function sniffed(base64: string): string | undefined {
 }
 
 /**
- * Calls that the provider answered itself become text. Requests for approval and redacted reasoning are left out; other
+ * Calls that the provider answered itself become text. Redacted reasoning and requests for approval are left out; other
  * reasoning is kept separately.
  */
 function readAnswer(parts: readonly Fields[], path: string): ChatMessage {

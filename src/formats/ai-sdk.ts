@@ -113,7 +113,7 @@ function withCallIds(items: readonly Json[], messages: readonly ChatMessage[]): 
     });
 }
 
-/** A step with reasoning alone is never shown. */
+/** A context never shows a step that has only reasoning. */
 const saysSomething = (message: Fields): boolean =>
   readModel(message, 'message').some((one) => !metaOf(one).empty);
 

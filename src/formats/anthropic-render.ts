@@ -225,8 +225,8 @@ const isCall = ({ type }: Fields): boolean => /^(?:server|mcp)_tool_use$/.test(t
 const isResult = ({ type }: Fields): boolean => /._tool_result$/.test(textOr(type));
 
 /**
- * Pairs every call of the provider's tools with its result; an unpaired one becomes text. A call that the provider has yet to
- * answer (after `pause_turn`, or with calls of the client's tools in the same turn) is kept.
+ * Pairs every call of the provider's tools with its result; an unpaired call or result becomes text. A call that the provider
+ * has yet to answer (after `pause_turn`, or with calls of the client's tools in the same turn) is kept.
  */
 function withServerPairs(turns: readonly Turn[]): Turn[] {
   const { kept, calls } = pairsIn(turns);

@@ -144,8 +144,8 @@ interface Call {
 }
 
 /**
- * `open` is the call that waits for a result before this message. The returned `call` is the one that waits after it (null:
- * none); absent if nothing changes.
+ * `open` is the call that waits for a result before this message. The returned `call` is the call that waits after this
+ * message: null if there is none, absent if nothing changes.
  */
 function messageOf(
   message: Fields,

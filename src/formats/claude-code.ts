@@ -132,8 +132,8 @@ function isResult({ role, content }: Fields): boolean {
 }
 
 /**
- * Returns whether a line is one of Claude Code: it has a link to another line, is a file snapshot, or names its session and has
- * a uuid or a timestamp.
+ * Returns whether Claude Code wrote a line: the line has a link to another line, is a file snapshot, or names its session and
+ * has a uuid or a timestamp.
  */
 function isOwnLine(line: Json): boolean {
   if (!isFields(line) || typeof line.type !== 'string') return false;

@@ -5,8 +5,8 @@ import { envelopeOf, type ListPlace, listsOf } from './envelope.js';
 import type { Format, ItemReader } from './format.js';
 
 /**
- * Writes the file that these items were opened from, as the envelope describes it. Without an envelope, it writes a file of the
- * items alone. It holds two items at a time and, if the lists stand in the document in another order than their items, the text
+ * Writes the file that these items were opened from, as the envelope describes it. Without an envelope, writes a file of the
+ * items alone. In memory it has two items and, if the order of the lists in the document is not that of their items, the text
  * of the lists that come later in the document.
  */
 export async function* closeItems(

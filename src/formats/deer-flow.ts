@@ -8,8 +8,8 @@ import { renderLangchain, withCallIds } from './langchain.js';
 
 /**
  * Recorded runs of DeerFlow: a prompt and the turns of its models, each an answer as a LangChain message. The conversation
- * consists of the lead agent's answers; titles and suggestions by other callers are kept but do not become messages. The recording
- * contains no tool results, so its calls are shown as unanswered.
+ * consists of the lead agent's answers; titles and suggestions, which other callers requested, are kept but stand for no
+ * message. The recording contains no tool results, so its calls are shown as unanswered.
  */
 export const deerFlow: Format = {
   name: 'deer-flow',

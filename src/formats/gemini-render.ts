@@ -136,7 +136,10 @@ function changed(turn: Turn, pieces: Piece[]): Turn {
 const givenId = (piece: Piece): string => textOr((callIn(piece) ?? responseIn(piece))?.id);
 const givenName = (piece: Piece): string => textOr((callIn(piece) ?? responseIn(piece))?.name);
 
-/** Matches by id, then by name and order. A response that was made here and has no name matches any call that is left. */
+/**
+ * Returns the response for each call, matched by id, then by name and order. A response that was made here and has no name
+ * matches any call that is left.
+ */
 function matched(calls: readonly Piece[], responses: readonly Piece[]): Map<Piece, Piece> {
   const found = new Map<Piece, Piece>();
   const left = new Set(responses);

@@ -80,7 +80,7 @@ export function wrap(form: Form, type: MessageType, fields: Fields): Json {
   return { lc: 1, type: 'constructor', id, kwargs: { ...fields, type } };
 }
 
-/** Converts a message; returns null for one that only removes others. */
+/** Converts a message; returns null for a message that only removes other messages. */
 export function readMessage(value: Json, path: string): ChatMessage | null {
   const unwrapped = unwrap(fieldsAt(value, path), path);
   if (!unwrapped) {
@@ -112,7 +112,7 @@ export function readMessage(value: Json, path: string): ChatMessage | null {
 const isDeveloper = ({ role, additional_kwargs: more }: Fields): boolean =>
   role === 'developer' || (isFields(more) && more.__openai_role__ === 'developer');
 
-/** The content, and what a chat message stores elsewhere. */
+/** The content of a LangChain message, with the calls and the reasoning that a chat message stores in other fields. */
 interface Content {
   parts: ContentPart[];
   calls: ToolCall[];

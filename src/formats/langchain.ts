@@ -189,7 +189,7 @@ function langchainViolations({ messages }: Rendered): string[] {
   return violations;
 }
 
-/** A call from the time before call ids existed. */
+/** Identifies a `function_call`, which has no id, by its name. */
 const legacy = (name: string): string => `function ${name}`;
 
 function isEmpty(content: Json | undefined): boolean {

@@ -131,8 +131,8 @@ interface LoggedUnit extends Native {
 }
 
 /**
- * Returns the unit whose first shown message is at `from`, if all its messages that are not empty are there. They may be in any
- * order, because results are shown in the order of their calls.
+ * Returns the unit whose first shown message is at `from`, if the view has all its messages that are not empty from there on.
+ * The messages may be in any order, because results are shown in the order of their calls.
  */
 function wholeUnit(
   unit: LoggedUnit,

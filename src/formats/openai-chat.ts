@@ -30,7 +30,7 @@ export const openaiChat: RequestFormat = {
   open,
 };
 
-/** Providers have no time field; platforms that add one use one of these names. */
+/** Providers have no field for the time. Platforms that add such a field use one of these names. */
 function timeIn({ at, timestamp, created_at: created, createdAt }: ChatMessage): Json | undefined {
   return (at ?? timestamp ?? created ?? createdAt) as Json | undefined;
 }

@@ -28,7 +28,7 @@ interface Spoken {
   reasoning: string;
 }
 
-/** A whole message, a part of the assistant's message, or null if it has no meaning in a chat. */
+/** The meaning of an item: a whole message, a part of the assistant's message, or null if the item has no meaning in a chat. */
 export type Meaning = { message: ChatMessage } | { spoken: Spoken } | null;
 
 const spoken = (said: Partial<Spoken>): Meaning => ({
@@ -78,7 +78,7 @@ function readOther(type: string, item: Fields): Meaning {
 const imageType = (base64: string): string =>
   base64.startsWith('/9j/') ? 'image/jpeg' : base64.startsWith('UklGR') ? 'image/webp' : 'image/png';
 
-/** Besides a message, the only item that may omit its type. */
+/** Returns whether an item is a reference to another item. Besides a message, it is the only item that may omit its type. */
 const isReference = ({ id, type, role }: Fields): boolean =>
   (type === undefined || type === null) && role === undefined && typeof id === 'string' && id !== '';
 
@@ -88,7 +88,10 @@ function instructionsOf({ instructions }: Fields): Meaning {
   return { message: { role: 'system', content: instructions } };
 }
 
-/** Agents' own logs spell it `callId`; a local shell's output has its call's id as `id`. Null counts as absent. */
+/**
+ * Returns the call id of an item. Agents' own logs spell the field `callId`; a local shell's output has the call's id as `id`.
+ * Null counts as absent.
+ */
 export function callIdOf(item: Fields): Json | undefined {
   const own = item.type === 'local_shell_call_output' ? item.id : undefined;
   return item.call_id ?? item.callId ?? own ?? undefined;

@@ -28,7 +28,7 @@ export function withCallIds(items: readonly Json[], messages: readonly ChatMessa
 const asksForResult = (item: Fields): boolean =>
   isCall(item) || item.type === 'function_call' || item.type === 'custom_tool_call';
 
-/** A call recorded without input gets an empty one. */
+/** A call that was recorded without input gets an empty input. */
 function withInput(item: Fields): Fields {
   if (item.type === 'function_call' && typeof item.arguments !== 'string')
     return { ...item, arguments: '{}' };
@@ -51,7 +51,10 @@ export function renderResponses(units: readonly ShownUnit[]): Rendered {
   return { messages, ...(instructions.length > 0 ? { system: instructions.join('\n\n') } : {}) };
 }
 
-/** Gives the output of a call that a running program made its `caller`, which a shortened output has lost. */
+/**
+ * Restores the `caller` of an output. An output that answers a call of a running program needs it, but a shortened output has
+ * lost it.
+ */
 function withCallers(items: readonly Json[]): Json[] {
   const callers = new Map(
     items.flatMap((item): [string, Json][] =>

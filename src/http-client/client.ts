@@ -18,7 +18,8 @@ import { parsed, replayed, Transport, type TransportOptions } from './transport.
 /** Options of {@link HttpPalimpsest.connect}. */
 export interface HttpOptions extends TransportOptions {
   /**
-   * Number of contexts kept in memory, so that an unchanged one is not sent again. Each takes as much memory as its JSON.
+   * Number of contexts kept in memory, so that the API need not send an unchanged context again. Each takes as much memory as
+   * its JSON.
    * @default 100
    */
   keptContexts?: number;
@@ -188,7 +189,7 @@ interface KeptContext {
   text: string;
 }
 
-/** The last answer for each context, so that an unchanged one is not sent again. */
+/** The last answer for each context, so that the API need not send an unchanged context again. */
 class KeptContexts {
   private readonly kept = new Map<string, KeptContext>();
 

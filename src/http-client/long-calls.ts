@@ -8,7 +8,7 @@ import { parsed, type Transport } from './transport.js';
 /** Proxies commonly close a connection after a minute without a byte. */
 const sliceMs = 45_000;
 
-/** If a wait ends earlier than this before its timeout, the timeout was not the reason. */
+/** If a wait ends more than this before its timeout, the timeout was not the reason. */
 const slackMs = 1_000;
 
 /** Milliseconds between two waits of {@link atRest}. */
@@ -30,8 +30,9 @@ export async function settledBy(transport: Transport, path: string, timeoutMs: n
 }
 
 /**
- * Requests a compaction and returns its outcome. If the compaction takes longer than `sliceMs`, it continues without a
- * connection. Its outcome is read from the session once the session is at rest.
+ * Requests a compaction and returns its outcome; null if there was nothing to do, or without `wait`. If the compaction takes
+ * longer than `sliceMs`, it continues without a connection, and its outcome is read from the session once the session is at
+ * rest. Throws the failure of the compaction.
  */
 export async function compactionBy(
   palimpsest: Pick<PalimpsestClient, 'status' | 'settled' | 'compactions'>,
@@ -57,8 +58,8 @@ export async function compactionBy(
 }
 
 /**
- * Waits without a limit, as the library does, also while no worker runs. The compaction's own deadline ends the compaction and
- * so the wait.
+ * Waits without a limit, as the library does, also while no worker runs. The compaction's own deadline ends the compaction, and
+ * with it the wait.
  */
 async function atRest(palimpsest: Pick<PalimpsestClient, 'settled'>, session: string): Promise<void> {
   for (;;) {

@@ -23,7 +23,7 @@ export interface Exchange {
   headers?: Readonly<Record<string, string>>;
   /** Milliseconds added to the timeout for this request. */
   waitMs?: number;
-  /** Whether it may be sent again if it is unknown whether it arrived. @default true for GET */
+  /** Whether the request may be sent again if it is unknown whether the first one arrived. @default true for GET */
   repeatable?: boolean;
 }
 
@@ -44,7 +44,7 @@ export class Transport {
   private readonly timeoutMs: number;
   private readonly fetch: typeof globalThis.fetch;
 
-  /** Throws `Input.Invalid` naming the option. */
+  /** Throws `Input.Invalid`, which names the option. */
   constructor({ url, token, timeoutMs = 30_000, fetch = globalThis.fetch }: TransportOptions) {
     this.base = baseOf(url);
     if (token !== undefined && (typeof token !== 'string' || !/^[\x21-\x7e]+$/.test(token)))
@@ -60,7 +60,7 @@ export class Transport {
 
   /**
    * Status and text of the answer. Throws the failure in the API's answer; `Api.Unavailable` if there is no answer;
-   * `Api.Unauthorized` or `Api.Failed` if the answer is not one of the API.
+   * `Api.Unauthorized` or `Api.Failed` if the answer does not come from the API.
    */
   text(exchange: Exchange): Promise<{ response: Response; text: string }> {
     return this.repeated(exchange, async () => {
@@ -114,7 +114,7 @@ export class Transport {
     return attempt();
   }
 
-  /** The answer, as soon as its headers are here. Throws if it is a failure. */
+  /** Resolves to the answer once its headers have arrived. Throws if the answer is a failure. */
   private async begin({ method, path, query = {}, body, headers, waitMs = 0 }: Exchange) {
     const url = new URL(this.base + path);
     for (const [name, value] of Object.entries(query))

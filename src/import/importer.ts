@@ -15,8 +15,8 @@ import type { ImportOptions, ImportReport, ImportTotals } from './report.js';
 const mostInWork = 64_000_000;
 
 /**
- * Imports every session of every source, and holds at most `concurrency` sessions in memory. Malformed sessions are
- * reported and skipped. An unavailable database ends the import (`Store.Unavailable`); if it is repeated, the same import continues from
+ * Imports every session of every source, and holds at most `concurrency` sessions in memory. Malformed sessions are reported
+ * and skipped. An unavailable database ends the import (`Store.Unavailable`). The same import, started again, continues from
  * there.
  */
 export async function importSessions(
@@ -97,10 +97,10 @@ async function importOne(
 }
 
 /**
- * Agents and providers write one id into several files: a session and its compacted copy, or answers to the same
- * request. Of the sessions that this run reads, the first keeps the id; the ids of the others, if they have other messages, get their place
- * appended. Ids of chat messages are the caller's own: different content under the same id is refused, also if an
- * earlier run stored the first content.
+ * Agents and providers write one id into several files: a session and its compacted copy, or answers to the same request. If
+ * this run reads several sessions with one id and different messages, the first keeps the id, and the place of each other
+ * session is appended to its id. Ids of sessions of chat messages are the caller's own: different content under the same id is
+ * refused, even if an earlier run stored the first content.
  */
 async function importUnderFreeId(
   pool: Pool,

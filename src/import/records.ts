@@ -82,8 +82,9 @@ type Read = { id: string; line: number; size: number; lines?: number[] } & (
 );
 
 /**
- * Reads lines or elements: either each is a session, or all are items of one session. The first recognised piece
- * decides. Earlier pieces wait, because a broken piece invalidates the input if it is a single session, but not if it has several.
+ * Reads lines or elements: either each is a session, or all are items of one session. The first recognised piece decides.
+ * Earlier pieces wait, because a broken piece invalidates an input that is a single session, but not an input with several
+ * sessions.
  */
 async function* series(pieces: AsyncGenerator<Piece>, input: Input): AsyncGenerator<ImportRecord> {
   let kind: 'session' | 'item' | null = null;
@@ -164,7 +165,7 @@ function ownId(one: Read): string | null {
   return typeof id === 'string' && id !== '' ? id : null;
 }
 
-/** If the messages are nearly OpenAI's, the error about them replaces the error about an unknown format. */
+/** If the messages are nearly in OpenAI's format, the error about these messages replaces the error about an unknown format. */
 function explained(one: Read, error: PalimpsestError): PalimpsestError {
   const value = 'value' in one ? one.value : null;
   const messages = isFields(value) && 'messages' in value ? value.messages : value;

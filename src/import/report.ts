@@ -26,8 +26,8 @@ export interface ImportOptions extends ReadOptions {
 }
 
 /**
- * `stored`: the session is new. `extended`: its beginning was stored. `present`: all its messages were stored. `duplicate`:
- * the same messages came under another id earlier in this run. `refused`: the session was skipped, see `error`.
+ * `stored`: the session is new. `extended`: its beginning was stored already. `present`: all its messages were stored already.
+ * `duplicate`: the same messages came under another id earlier in this run. `refused`: the session was skipped, see `error`.
  */
 export type ImportStatus = 'stored' | 'extended' | 'present' | 'duplicate' | 'refused';
 export type ImportTotals = Record<ImportStatus, number> & { messages: number; added: number };

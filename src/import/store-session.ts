@@ -159,8 +159,8 @@ function* batches(turns: Iterable<ImportTurn>): Generator<[ImportTurn, ...Import
 
 /**
  * Returns the messages in the form in which they continue the stored messages. An agent's log that has grown since differs from
- * the stored log in its envelope, which stays as stored, and in entries without a message: at the end of the old log they were
- * stored with the last message, and now they belong before the next message.
+ * the stored log in two places. One is its envelope, which stays as it is stored. The other is the end of the old log: entries
+ * without a message were stored there with the last message, and now belong to the next message.
  * Throws `Input.Invalid` if anything else differs.
  */
 async function missingFrom(
@@ -199,7 +199,7 @@ function continued(messages: readonly ChatMessage[], from: number, entries: read
   });
 }
 
-/** Whether a session was refused because its id has other messages. */
+/** Whether a session was refused because other messages are stored under its id. */
 export function isTaken(error: unknown): boolean {
   return isFailure(error, 'Input.Invalid') && error.details?.differsAt !== undefined;
 }

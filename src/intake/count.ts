@@ -61,7 +61,7 @@ async function countInSlices(message: ChatMessage, counter: TokenCounter): Promi
 /** Bytes of JSON up to which a turn is read on the event loop, which takes at most about 30 ms. */
 const shortTurn = 64 * 1024;
 
-/** A submitted turn. A short one is read on the event loop, a long one in a thread. */
+/** A submitted turn. A short turn is read on the event loop, a long turn in a thread. */
 interface GivenTurn {
   /** Messages in the session's format, as values or as JSON. */
   messages?: unknown;
@@ -75,8 +75,8 @@ interface TurnToCount {
 }
 
 /**
- * Throws `Input.Invalid` with the path of the first wrong field, `Input.TooLarge`. For a long turn, counting may
- * throw them instead.
+ * Throws `Input.Invalid` with the path of the first wrong field, or `Input.TooLarge`. A long turn is read in a thread, so for
+ * such a turn `counted` may throw these errors instead.
  */
 export function turnToCount(
   { messages: given, logged }: GivenTurn,

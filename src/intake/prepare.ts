@@ -54,7 +54,7 @@ export interface ReadTurn extends SerializedTurn {
   warnings: MessageWarning[];
 }
 
-/** Reads plain JSON. Throws `Input.Invalid` with the path of the first wrong field, `Input.TooLarge`. */
+/** Reads plain JSON. Throws `Input.Invalid` with the path of the first wrong field, or `Input.TooLarge`. */
 export function readTurn(
   given: readonly Json[],
   format: FormatName,
@@ -65,7 +65,11 @@ export function readTurn(
 
 export function turnOf(logged: LoggedTurn, limits: TurnLimits): ReadTurn & { messages: ChatMessage[] } {
   if (logged.messages.length === 0)
-    throw invalid('a turn has at least one message', 'messages', 'Send the messages since the last turn.');
+    throw invalid(
+      'a turn must have at least one message',
+      'messages',
+      'Send the messages since the last turn.',
+    );
   // One item of another format may stand for several messages.
   assertTurnMessages(logged.messages.length, limits);
   const messages = logged.messages.map((message) => splitNative(message).message);

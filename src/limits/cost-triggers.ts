@@ -21,9 +21,9 @@ const SYSTEM_ALLOWANCE = 8_000;
 const HEAD_BY_REST = 2 / 3;
 
 /**
- * Ratio of the planned growth to the optimal growth. The last turn overshoots and tails are shorter than planned, which moves the
- * actual growth to the middle of [D*, 1.5 D*]. A smaller growth is used if the evicted messages then fit one summarizer request,
- * which saves more.
+ * Ratio of the planned growth to the optimal growth. The last turn overshoots, and tails are shorter than planned, so the
+ * actual growth is in the middle of [D*, 1.5 D*]. A smaller growth is used if the evicted messages then fit one summarizer
+ * request, which saves more.
  */
 const GROWTH = 1.05;
 

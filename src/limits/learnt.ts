@@ -58,8 +58,8 @@ export function requestOf(
 }
 
 /**
- * The learnt values that must replace the values in use. Null if the values in use may stay: their budget is close to the learnt
- * budget, and a context that fills it fits the window.
+ * The learnt values that must replace the values in use. Null if the values in use may stay: their budget is close to the
+ * learnt budget, and a context that fills their budget fits the window.
  */
 export function overdue(policy: Policy, inUse: Learnt, learnt: Learnt, facts: SessionFacts): Learnt | null {
   if (learnt.factor === inUse.factor && learnt.overhead === inUse.overhead) return null;

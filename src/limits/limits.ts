@@ -133,8 +133,8 @@ function pinnedTextTokens({ pins, tokenizer }: Policy): number {
 }
 
 /**
- * A policy whose pinned texts take more than half of the room is refused. Pinned messages cannot be refused any more and take the
- * rest of that half.
+ * Refuses a policy whose pinned texts take more than half of the room. Pinned messages are in the log already and cannot be
+ * refused; they take at most the rest of that half.
  */
 function pinTokensOf(texts: number, messages: number, room: number): number {
   const most = Math.floor(room / 2);
@@ -288,7 +288,8 @@ export function measureAt(limits: Limits): { tokens: number | null; messages: nu
 }
 
 /**
- * Sizes (context tokens and messages) at which a session is measured again. Smaller turns need no measurement. null: never.
+ * Sizes (context tokens and messages) at which a session is measured again. Below them, no turn needs a measurement. null:
+ * never.
  */
 export interface Marks {
   tokens: number | null;
@@ -306,12 +307,15 @@ export function marksFor(limits: Limits, tokens: number): Marks {
   return { ...marks, tokens: Math.min(marks.tokens, reduceAt) };
 }
 
-/** Minimum growth before the next attempt, as a share of the budget, even if `minGain` is smaller: a few words are not compactable. */
+/**
+ * Minimum growth before the next attempt, as a share of the budget, even if `minGain` is smaller, because a few words cannot be
+ * compacted.
+ */
 const leastStep = 0.02;
 
 /**
- * The next sizes to measure a session that a compaction cannot help, or whose compaction missed its target (invariant 9): one `minGain`
- * beyond its size, even if that size already reaches a trigger.
+ * The next sizes at which a session is measured if a compaction cannot help it, or if its last compaction missed the target: at
+ * least `minGain` beyond its present size, even if the present size already reaches a trigger.
  */
 export function marksBeyond(
   policy: Policy,
@@ -347,8 +351,8 @@ export function eagerSizes(policy: Policy, { triggers }: Limits): { from: number
 }
 
 /**
- * A request for notes depends on its messages alone, every other request of a compaction on more. So only notes can be
- * requested before the rest of a compaction is known.
+ * A request for notes depends only on its messages; every other request of a compaction depends on more. Therefore only notes
+ * can be requested before the rest of a compaction is known.
  */
 export function isEager({ memory, summary }: Pick<Policy, 'memory' | 'summary'>): boolean {
   return memory.eager && summary.mode === 'journal' && summary.method === 'model';

@@ -39,8 +39,8 @@ const AROUND_NOTES = 700;
 const SMALLEST_CHUNK = 256;
 
 /**
- * The note takes up to 200 tokens. Snapshot and exact values share the rest 2,000 : 1,000 (or in the given ratio) and never
- * exceed their given lengths. With a window of 8,000 (`headMax` 1,400): 800 + 400 + 200.
+ * The note takes up to 200 tokens. Snapshot and exact values share the rest in the ratio 2,000 : 1,000, or in the ratio of
+ * their given lengths, which they never exceed. With a window of 8,000 (`headMax` 1,400): 800 + 400 + 200.
  */
 export function headShares(policy: Policy, headMax: number): HeadShares {
   const note = Math.min(NOTE_TOKENS, Math.floor(headMax / 2));

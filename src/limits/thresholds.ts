@@ -18,7 +18,7 @@ export interface Frame {
   counted: (tokens: number) => number;
 }
 
-/** The default trigger, and the ceiling of the economic one. */
+/** The default trigger, and the maximum of the economic trigger, as a share of the window. */
 const DEFAULT_FRACTION = 0.85;
 
 /** Maximum of a fraction as a share of the usable window, so that one more turn still fits. */
@@ -206,7 +206,7 @@ export function keptTokens(keep: NonNullable<Policy['keep']>, frame: Frame): num
 
 /** The default ceilings, lowered if the target or a message trigger (`most` messages) requires it. */
 function defaultKeep({ summary }: Policy, tailTarget: number, most: number | null, frame: Frame): Keep {
-  // The tail takes the target without journal and state, a size that only a plan knows.
+  // The tail takes the part of the target that journal and state leave free. Only a plan knows that size.
   if (summary.mode === 'journal') return { messages: most, tokens: tailTarget };
   const tokens = Math.min(Math.floor(DEFAULT_KEEP.fraction * frame.window), tailTarget);
   return { messages: Math.min(DEFAULT_KEEP.messages, most ?? Infinity), tokens };

@@ -28,7 +28,7 @@ const timeoutMs = 20_000;
 /** Maximum texts per request. */
 export const mostTexts = 64;
 
-/** Texts below this length are not shortened further, in UTF-16 code units. */
+/** Length in UTF-16 code units. A text of this length or less is not shortened further. */
 const shortest = 200;
 
 /** Throws `Input.Invalid` for an unusable key or URL. */
@@ -40,7 +40,7 @@ export function createEmbedder(settings: EmbeddingSettings): Embedder {
     throw invalid(
       'No key for the embeddings endpoint is set.',
       'PALIMPSEST_EMBEDDING_API_KEY',
-      'Set it or OPENAI_API_KEY; use any value for endpoints that need no key.',
+      'Set PALIMPSEST_EMBEDDING_API_KEY or OPENAI_API_KEY; use any value for endpoints that need no key.',
     );
 
   async function ask(texts: readonly string[], signal: AbortSignal): Promise<number[][]> {

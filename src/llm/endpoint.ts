@@ -30,7 +30,7 @@ const reasoningModel = /(?:^|\/)(?:o\d|gpt-5)/i;
 const smallestSuspect = 1_000;
 /** If the endpoint reports less than this share of our own count, it has silently truncated the prompt. */
 const wholeShare = 0.8;
-/** No tokenizer is coarser than ours by more than this. */
+/** No tokenizer counts less than this share of our own count. */
 const smallestRatio = 0.4;
 /** A model that needs more than this many times the wanted output for reasoning is unsuitable as a summarizer. */
 const largestFactor = 8;

@@ -27,10 +27,10 @@ export interface SummarizeOptions {
   model: string;
   /**
    * Our own count of the request's tokens, used to estimate unreported usage and to detect silent truncation. A function is
-   * called once the request is on its way, so that counting costs no extra time.
+   * called after the request was sent, so that counting costs no extra time; only a raised output limit needs the count before.
    */
   expectedInputTokens: number | (() => number);
-  /** Its abort ends the request at once and throws an error that `isAbort` recognises. */
+  /** Aborting it ends the request at once and throws an error that `isAbort` recognises. */
   signal: AbortSignal;
   /** The summarizer's window, in tokens; a raised output limit stays within it. Absent: no limit. */
   window?: number;
@@ -70,7 +70,7 @@ export class Exchange {
     const whole = this.request.wholeLines && isCutOff(answer) ? wholeLines(answer.text) : '';
     if (whole !== '') answer = { ...answer, text: whole, finish: 'stop' };
     if (isCutOff(answer)) {
-      // No visible text means that reasoning used up the limit, which needs more room than a text that was cut off.
+      // An answer without visible text has used up the limit for reasoning. It needs more room than a text that was cut off.
       const raised = this.#fitting(limit * (answer.text === '' && limit <= wanted ? 4 : 2));
       if (raised > limit) {
         const thoughtful = answer.reasoned || answer.text === '';

@@ -75,7 +75,7 @@ const quotedChars = 300;
 /** The shortest run of characters that counts as an echo of the prompt. */
 const echoChars = 20;
 
-/** The shortest piece of our own key that counts as an echo: providers show its ends. */
+/** Minimum length of a piece of our own key that is removed from a message: providers quote the ends of a key. */
 const keyEchoChars = 6;
 const withoutSecrets = redactorFor({ secrets: true, patterns: [] }, 'model endpoint')!;
 /** Matches text that a message calls a key, and words as long and mixed as keys are. */
@@ -109,7 +109,7 @@ export function quote(
   return shown.length <= quotedChars ? shown : `${shown.slice(0, quotedChars - 1)}…`;
 }
 
-/** Removes our own key and every longer piece of it. */
+/** Replaces our own key, and every piece of it with at least `keyEchoChars` characters, by `[key]`. */
 function withoutEchoesOf(message: string, apiKey: string): string {
   if (apiKey.length < keyEchoChars) return message;
   let left = message;

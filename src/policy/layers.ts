@@ -20,9 +20,12 @@ export interface EffectivePolicy {
   policy: Policy;
   /** The preset that applies, or null. */
   preset: PresetName | null;
-  /** By path (`trigger`, `summary.mode`, `reduce.toolResults.critical`). A missing path has its default. */
+  /**
+   * The source of each given field, by path (`trigger`, `summary.mode`, `reduce.toolResults.critical`). A field without an
+   * entry has its default.
+   */
   sources: Record<string, PolicySource>;
-  /** By path: fields that were given but do not take effect as written. */
+  /** A warning for each field that was given but does not take effect as written, by path. */
   warnings: Record<string, string>;
 }
 
@@ -46,7 +49,7 @@ interface Merged {
 
 /**
  * The effective policy of a session. If several layers name a preset, only that of the highest layer applies, with the
- * precedence of that layer: a mixture of two presets would match neither system.
+ * precedence of that layer: each preset reproduces one other product, and a mixture of two would match neither.
  */
 export function effectivePolicy(layers: PolicyLayers): EffectivePolicy {
   const merged: Merged = { input: {}, sources: {} };

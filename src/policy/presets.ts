@@ -49,8 +49,8 @@ const adk: PolicyInput = {
  * Agent SDK's smart agent. Its trigger is `summaryTriggerTokens`, else `maxTokens`, else `limits.maxContextTokens`. Only the
  * first two have documented numbers, 17,000 and 24,000; the first decides. In a smaller window the trigger is a fraction of the
  * window. Differences: its `maxTokens` (24,000), which also limits the summary, is not used, because a head has at most 3,500
- * tokens; its `summaryPromptMaxTokens` (here `summary.chunkTokens`) has no default. It does not document what it keeps
- * verbatim.
+ * tokens; its `summaryPromptMaxTokens` (here `summary.chunkTokens`) has no default. The SDK does not document what the agent
+ * keeps verbatim.
  */
 const smartAgent: PolicyInput = {
   trigger: [{ tokens: 17_000 }, { fraction: 0.85 }],
@@ -60,10 +60,10 @@ const smartAgent: PolicyInput = {
 
 /**
  * LangChain's SummarizationMiddleware as DeerFlow configures it (where it is off by default). Differences: it keeps 20 messages
- * of any size. These seldom take less than the 4,000 tokens of the trigger, so that it would summarize again before every call.
- * This preset limits the tail to 20 messages and 2,000 tokens (the lower end of what its guide recommends), so that head and
- * tail stay below the trigger. It trims the summarizer's input to 4,000 tokens; this preset reads the whole input in chunks of
- * that size. It counts messages alone: if you give an `overhead`, raise the trigger by it.
+ * of any size. They seldom take less than the 4,000 tokens of the trigger, so that the middleware would summarize again before
+ * every call. This preset limits the tail to 20 messages and 2,000 tokens (the lower end of what its guide recommends), so that
+ * head and tail stay below the trigger. The middleware trims the summarizer's input to 4,000 tokens; this preset reads the
+ * whole input in chunks of that size. The middleware counts messages alone: if you give an `overhead`, raise the trigger by it.
  */
 const langchain: PolicyInput = {
   tokenizer: 'chars',

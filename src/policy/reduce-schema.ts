@@ -76,8 +76,8 @@ const toolResultsSchema = z.strictObject({
 });
 
 /**
- * `policy.reduce`: reductions of the context. They are made before the summarizer is asked, many at once, when a commit changes
- * the beginning of the context anyway.
+ * `policy.reduce`: reductions of the context. Reductions are made before the summarizer is asked, and many at once, when a
+ * commit changes the beginning of the context anyway.
  */
 export const reduceSchema = z.strictObject({
   arguments: z

@@ -93,9 +93,11 @@ export class Metrics {
   readonly #cost = this.#counter('model_cost_total', 'Cost of the summarizer, if policies set prices', [
     'currency',
   ]);
-  readonly #digests = this.#counter('digests_total', 'Answers needed, found in the cache or requested', [
-    'found',
-  ]);
+  readonly #digests = this.#counter(
+    'digests_total',
+    'Answers that compactions needed, found in the cache or requested',
+    ['found'],
+  );
   readonly #tokenWaits = this.#counter(
     'token_waits_total',
     'Model calls delayed because the tokens of this minute were used up',

@@ -9,7 +9,7 @@ import type { SessionWorkflows } from '../temporal/session-workflows.js';
 export type ServerFailure = { type: FailureType; message: string; hint?: string } | null;
 
 export interface Readiness {
-  /** Null if it answers and has the schema of this version. */
+  /** Null if PostgreSQL answers and has the schema of this version. */
   postgres: ServerFailure;
   temporal: ServerFailure;
 }
@@ -23,7 +23,10 @@ export async function readinessOf(pool: Pool, workflows: SessionWorkflows): Prom
   return { postgres, temporal };
 }
 
-/** For callers on other machines: the message of a failure may contain addresses, users and databases. */
+/**
+ * Returns the state for callers on other machines, without messages: the message of a failure may contain addresses, users and
+ * databases.
+ */
 export function withoutMessages<State extends Readiness>(state: State): object {
   const bare = (failure: ServerFailure) =>
     failure && { type: failure.type, ...(failure.hint === undefined ? {} : { hint: failure.hint }) };

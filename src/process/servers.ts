@@ -17,7 +17,7 @@ export interface FoundServers extends Database {
   uiUrl: string | null;
 }
 
-/** The configuration, with the servers that a caller names in place of its own. */
+/** Returns the configuration, in which the servers that a caller names replace the configured ones. */
 export function configOf({
   databaseUrl,
   temporalAddress,
@@ -34,14 +34,19 @@ export function configOf({
   return databaseUrl === undefined ? config : { ...config, maintenanceUrl: undefined, eraserUrl: undefined };
 }
 
-/** PostgreSQL alone. Throws `Input.Invalid`, which gives the next step, if none is named and none runs. */
+/**
+ * Finds PostgreSQL alone. Throws `Input.Invalid`, which gives the next step, if no server is named and no embedded server runs.
+ */
 export async function findDatabase(config: Config): Promise<Database> {
   const { databaseUrl, maintenanceUrl, eraserUrl } = config;
   if (databaseUrl !== undefined) return { databaseUrl, maintenanceUrl, eraserUrl };
   return urlsFor(await embeddedPostgres(config));
 }
 
-/** The database as its migrations reach it. The embedded server gets the roles; of another one its operator decides. */
+/**
+ * Finds the database for migrations. With the embedded server, the migrations also make the roles; with another server, its
+ * operator decides about roles.
+ */
 export async function findOwner(config: Config): Promise<{ url: string; roles?: RolePasswords }> {
   if (config.databaseUrl !== undefined) return { url: config.databaseUrl };
   const url = await embeddedPostgres(config);

@@ -137,7 +137,10 @@ class Rehearser {
   private readonly counter: TokenCounter;
   private readonly conversation: Conversation;
   private readonly estimate: SummarizerEstimate;
-  /** The content of a journal decides what is requested next; other modes are sized by rule. */
+  /**
+   * Writes the notes in `journal` mode, in which the next requests depend on the content of the journal. Null in other modes,
+   * whose sizes follow from rules.
+   */
   private readonly notes: Summarizer | null;
   private readonly meter: CacheMeter;
   private readonly turns: RehearsedTurn[] = [];

@@ -21,8 +21,9 @@ export interface Home {
   /** Pids of the other live processes that have opened this folder. */
   others(): number[];
   /**
-   * Removes this process from the folder. The last one runs `stopServers`; meanwhile a process that opens the folder waits, so
-   * that it never finds servers that are about to end. Resolves to whether this was the last. Later calls do nothing.
+   * Removes this process from the folder. The last process runs `stopServers`; meanwhile a process that opens the folder waits,
+   * so that it never finds servers that are about to end. Resolves to whether this process was the last. Later calls do
+   * nothing.
    */
   leave(stopServers: () => Promise<void>): Promise<boolean>;
 }

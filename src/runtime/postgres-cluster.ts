@@ -68,8 +68,8 @@ export function readCredentials(home: string): Credentials | null {
   }
 }
 
-// Creates the cluster under a temporary name and renames it at the end. A killed attempt leaves no partial cluster, and its
-// `initdb`, which may still be running, does not disturb a later one.
+// Creates the cluster under a temporary name and renames it at the end. A killed attempt therefore leaves no partial cluster,
+// and its `initdb`, which may still be running, does not disturb a later attempt.
 async function createCluster(home: string, { initdb, account }: PostgresPrograms): Promise<void> {
   const attempt = path.join(home, `${attemptPrefix}${process.pid}-${Date.now()}`);
   const fresh = path.join(attempt, 'cluster');

@@ -24,10 +24,10 @@ interface FittedMemory extends FittedContext {
 }
 
 /**
- * A journal may have been made for more tokens, for another model's window or before a calibration. If shortening tool results,
- * arguments and old messages is not enough, the journal is reduced to its room within `budget`, and further if the rest still
- * does not fit: whole entries are dropped, oldest first, never the newest. The next compaction merges the entries into that
- * room. Throws `Budget.Unreachable` if the context does not fit even with the newest entry alone.
+ * A journal may be larger than its present room, because it was written for another model's window or before a calibration. If
+ * shortening tool results, arguments and old messages is not enough, the journal is reduced to its room within `budget`, and
+ * further if the rest still does not fit: whole entries are dropped, oldest first, never the newest. The next compaction merges
+ * the entries into that room. Throws `Budget.Unreachable` if the context does not fit even with the newest entry alone.
  */
 export function* fittingMemory(
   source: ContextSource,
@@ -67,7 +67,10 @@ function asReduced(source: ContextSource, counter: TokenCounter): ContextSource 
   };
 }
 
-/** Null if the journal is within its room, or if shortening the other messages is enough. */
+/**
+ * Returns the head with its journal reduced to its room. Null if the journal is within its room, or if shortening the other
+ * messages is enough.
+ */
 function* withinRoom(
   source: ContextSource,
   policy: Policy,
@@ -86,7 +89,7 @@ function* withinRoom(
 
 /** Whether shortening tool results, arguments and old messages is enough, without omissions and with the latest tool batch whole. */
 function* isEnough(view: ViewItem[], policy: Policy, limit: number, counter: TokenCounter): Steps<boolean> {
-  // A lower bound first: shortening 100,000 messages takes a quarter of a minute.
+  // A lower bound comes first, because shortening 100,000 messages takes a quarter of a minute.
   const least = view.map(({ tokens, source }) =>
     source === 'summarization' || source === 'system' ? tokens : Math.min(tokens, shortestStandIn),
   );

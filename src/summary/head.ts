@@ -66,7 +66,7 @@ function composed(
   };
 }
 
-/** A head without its entries on these messages. */
+/** A head in which one line replaces the entries on these messages. */
 export interface ShorterHead {
   head: Head;
   fromSeq: number;
@@ -194,8 +194,8 @@ function summaryTurn(parts: HeadParts): Piece[] {
 }
 
 /**
- * Note and journal come first, since they stay identical from one compaction to the next; then the parts that change: pins
- * found by patterns, state, pointer.
+ * Note and journal come first, since their text stays identical from one compaction to the next. The parts that change follow:
+ * pins (patterns may match new texts), state, pointer.
  */
 function memoryTurn(parts: HeadParts & { state: string }): Piece[] {
   const { snapshot, pins, evicted, carried, method, form, recovery } = parts;

@@ -11,7 +11,7 @@ const callTimeoutMs = 10_000;
 /** A message is answered after its change is written to PostgreSQL. */
 const answerTimeoutMs = 30_000;
 
-/** Client of the backfill workflows. PostgreSQL holds everything that they report. */
+/** Client of the backfill workflows. PostgreSQL holds everything that the workflows report. */
 export class BackfillWorkflows {
   constructor(
     private readonly client: Client,
@@ -43,7 +43,7 @@ export class BackfillWorkflows {
 
   /**
    * Sends the workflow a message, starting it if necessary, and waits until the change is stored. Throws `Input.Invalid` if the
-   * workflow refuses it, `Temporal.Unavailable`.
+   * workflow refuses the message, or `Temporal.Unavailable`.
    */
   async tell(
     ids: BackfillIds,

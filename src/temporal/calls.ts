@@ -15,7 +15,7 @@ const codeNames = [
 const again = 'Stored data stays stored; repeat the call when the server is back.';
 const noNamespace = () => `Check TEMPORAL_NAMESPACE; \`${programName()} doctor\` says what is missing.`;
 const hints: Readonly<Record<string, () => string>> = {
-  PERMISSION_DENIED: () => 'Check TEMPORAL_API_KEY and what it may do in TEMPORAL_NAMESPACE.',
+  PERMISSION_DENIED: () => 'Check TEMPORAL_API_KEY and its permissions in TEMPORAL_NAMESPACE.',
   UNAUTHENTICATED: () => 'Check TEMPORAL_API_KEY.',
   NOT_FOUND: noNamespace,
   NamespaceNotFoundError: noNamespace,
@@ -27,7 +27,7 @@ const hints: Readonly<Record<string, () => string>> = {
 /** Longer texts of a server are truncated. */
 const mostCharacters = 300;
 
-/** Null if there is no such workflow, or it does not run. */
+/** Resolves to the result of the call; null if there is no such workflow, or if it does not run. */
 export async function unlessGone<T>(call: () => Promise<T>): Promise<T | null> {
   try {
     return await call();
@@ -37,7 +37,10 @@ export async function unlessGone<T>(call: () => Promise<T>): Promise<T | null> {
   }
 }
 
-/** The call's result. Throws `PalimpsestError` for every error of Temporal or its SDK, except a defect inside a workflow. */
+/**
+ * Resolves to the result of the call. Throws a `PalimpsestError` for every error of Temporal or its SDK, except for a defect
+ * inside a workflow.
+ */
 export async function typed<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
@@ -71,7 +74,7 @@ function asTemporalFailure(error: unknown): unknown {
   });
 }
 
-/** Null if nobody ended the workflow that had to answer. */
+/** Returns how the workflow that had to answer ended before its answer; null if that is not the reason of the error. */
 function whyEnded(error: unknown): string | null {
   if (error instanceof WorkflowNotFoundError) return 'The workflow that had to answer has ended.';
   if (failureOf(error)?.type === 'AcceptedUpdateCompletedWorkflow')
@@ -89,8 +92,8 @@ function whyEnded(error: unknown): string | null {
 }
 
 /**
- * The name of the gRPC code or, if the server did not answer, of the system's or the SDK's error, and the message of the same
- * error.
+ * Returns the name of the gRPC code and its message. If the server did not answer, returns the name and the message of the
+ * system's or the SDK's error.
  */
 export function reasonOf(error: unknown): { code: string; message: string } {
   let last: Error | undefined;

@@ -92,7 +92,7 @@ function unreachable(settings: TemporalSettings, cause: unknown): PalimpsestErro
   });
 }
 
-/** A client whose server answers for its namespace. Throws `Temporal.Unavailable` within seconds. */
+/** Connects a client. Throws `Temporal.Unavailable` within seconds if the server does not answer for the namespace. */
 export async function connectClient(settings: TemporalSettings): Promise<Client> {
   checkTemporalSettings(settings);
   const namespace = settings.namespace ?? 'default';
@@ -111,7 +111,7 @@ export async function connectClient(settings: TemporalSettings): Promise<Client>
   return new Client({ connection, namespace });
 }
 
-/** The worker's own connection. Throws `Temporal.Unavailable`. */
+/** Opens the worker's own connection. Throws `Temporal.Unavailable`. */
 export async function connectWorker(settings: TemporalSettings): Promise<NativeConnection> {
   checkTemporalSettings(settings);
   const options = connectionOptions(settings);

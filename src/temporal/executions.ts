@@ -23,9 +23,9 @@ const shortestCallMs = 500;
 const notFoundCode = 5;
 
 /**
- * Finds every run that the server knows, by search attributes and by workflow id; the newest ones by id alone, because the
- * search index lags slightly. `generation` is the last one that a compaction may have prepared. Throws `Temporal.Unavailable`,
- * also if the server has not answered by `until` (Unix milliseconds).
+ * Finds every run that the server knows, by search attributes and by workflow id. The newest runs are found by their id alone,
+ * because the search index lags slightly. `generation` is the last generation that a compaction may have prepared. Throws
+ * `Temporal.Unavailable`, also if the server has not answered by `until` (Unix milliseconds).
  */
 export async function findExecutions(
   client: Client,

@@ -3,8 +3,9 @@ import type { CommittedStep } from '../contract/backfills.js';
 import { type FailureType, isFailureType, PalimpsestError } from '../errors.js';
 
 /**
- * Types that justify an unchanged retry: something was only busy or unavailable, and no answer was drawn. The workflow decides
- * about all others (halve, fall back, replan).
+ * Types that justify an unchanged retry without a limit on attempts: something was only busy or unavailable, and no model
+ * answered. Bad answers and unexpected errors are retried a few times (see below). The workflow decides about all other types
+ * (halve, fall back, replan).
  */
 export const onlyWaits: ReadonlySet<FailureType> = new Set([
   'Llm.RateLimited',
@@ -16,25 +17,27 @@ export const onlyWaits: ReadonlySet<FailureType> = new Set([
 ]);
 
 /**
- * A bad answer is drawn again up to this many attempts; then the failure is final. Retries of the endpoint itself are limited
- * by time; bad answers are not, so they need a count.
+ * After a bad answer the model is asked again, with at most this many answers in total; then the failure is final. Retries
+ * because something is busy or unavailable are limited by time, not by a number.
  */
 const badOutputAttempts = 3;
 const firstRedrawMs = 1_000;
 const drawnAgain: ReadonlySet<FailureType> = new Set(['Llm.BadOutput', 'Summary.NotSmaller']);
-/** An error that no rule covers may pass or may last; each attempt of a model step may cost money. */
+/**
+ * Maximum attempts after an error that no rule covers, since it may be temporary. Each attempt of a model step may cost money.
+ */
 const unexpectedAttempts = { model: 3, other: 5 };
 
 interface FailureContext {
-  /** Counts the draws of an answer from 1. Attempts that only found the endpoint busy do not count. */
+  /** Number of this attempt, from 1. Attempts that only found the endpoint busy do not count. */
   attempt: number;
-  /** True if the step asks a model, whose bad answer may be a bad draw. Other steps would only repeat the same result. */
+  /** True if the step asks a model, which may answer better the next time. Other steps would only repeat the same result. */
   drawn: boolean;
   /** References that the workflow needs to continue, such as the halves of a chunk. Plain JSON. */
   details?: unknown[];
 }
 
-/** True if a step that asks a model draws again after this failure. */
+/** True if a step asks the model again after this failure of its `draw`-th attempt. */
 export function isDrawnAgain({ type }: PalimpsestError, draw: number): boolean {
   return drawnAgain.has(type) && draw < badOutputAttempts;
 }
@@ -48,7 +51,7 @@ export function toApplicationFailure(
   const unforeseen =
     error.type === 'Worker.Failed' && attempt < (drawn ? unexpectedAttempts.model : unexpectedAttempts.other);
   const again = onlyWaits.has(error.type) || redraw || unforeseen;
-  // Bad draws have their own delay: the server's delay grows with all attempts, including those that only waited.
+  // A retry after a bad answer has its own delay: the server's delay grows with all attempts, including those that only waited.
   const retryAfterMs = redraw ? firstRedrawMs * 2 ** (attempt - 1) : error.details?.['retryAfterMs'];
   return ApplicationFailure.create({
     type: error.type,
@@ -115,7 +118,7 @@ export function* causesOf(error: unknown): Generator<Error> {
   }
 }
 
-/** `elsewhere`: another parent ran it, or another commit came first; check again. */
+/** `elsewhere`: another workflow ran the compaction, or another commit came first; the session must be checked again. */
 export type End =
   | { kind: 'committed'; step: CommittedStep }
   | { kind: 'nothing' }

@@ -19,14 +19,14 @@ interface Line {
 
 /**
  * The line through the reported requests, `reported = overhead + factor · counted`, estimates the provider's count for a
- * context of any size. Uncertain values are rounded up: a line that is too high wastes a part of the window, one that is too
+ * context of any size. Uncertain values are rounded up: a line that is too high wastes a part of the window; a line that is too
  * low lets a request exceed the window.
  */
 export const noLine: Line = { factor: 1, overhead: 0, fitted: false };
 
 /**
- * No model's tokenizer differs more than this from the tokenizer that counts here; a report beyond these bounds belongs to
- * another request.
+ * No model's tokenizer differs more than this from the tokenizer that counts here. A report below the lower bound, or above
+ * both the upper bound and the window, belongs to another request.
  */
 export const LOWEST_FACTOR = 0.5;
 export const HIGHEST_FACTOR = 5;
@@ -35,9 +35,12 @@ export const SETTLED_REQUESTS = 3;
 /** Minimum difference of two contexts, in tokens and as a share, for their requests to determine the factor. */
 const LEAST_SPREAD = 500;
 const LEAST_SPREAD_SHARE = 0.1;
-/** Requests may enlarge a context only if none is farther than this from the line through them, as a share of the report. */
+/**
+ * Maximum deviation of a report from the line through all reports, as a share of the report, for the calibration to enlarge a
+ * context.
+ */
 const LARGEST_DEVIATION = 0.1;
-/** Requests count as free of noise if none is farther than this from the line through them. */
+/** Maximum deviation, as a share of the report, at which reports count as free of noise. */
 const CLEAR_DEVIATION = 0.02;
 
 /**

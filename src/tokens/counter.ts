@@ -26,8 +26,8 @@ interface Encoding {
 }
 
 /**
- * gpt-tokenizer caches merged pieces as slices, which keep their whole text in memory. Clearing the cache after this many
- * characters bounds that memory and costs no measurable time.
+ * gpt-tokenizer caches merged pieces as slices, which keep their whole text in memory. The cache is cleared after this many
+ * characters, which bounds the memory and costs no measurable time.
  */
 const FORGET_AFTER_CHARACTERS = 4_000_000;
 
@@ -54,11 +54,10 @@ export function bytePairCounter(name: TokenizerName, load: () => Encoding): Toke
 }
 
 /**
- * A counter that estimates from characters. An ASCII character counts 1/`perToken`; a character of another alphabet (Latin
- * with accents, Greek, Cyrillic, Hebrew, Arabic, …) half a token; a character from U+0900 on (Indic scripts, CJK, Hangul,
- * symbols) one token; a character beyond the basic plane, such as an emoji, two. Without these weights, texts in those scripts are
- * undercounted by
- * up to 40 % (langchain-ai/deepagents#2121).
+ * A counter that estimates from characters. An ASCII character counts 1/`perToken`; a character of another alphabet (Latin with
+ * accents, Greek, Cyrillic, Hebrew, Arabic, …) half a token; a character from U+0900 on (Indic scripts, CJK, Hangul, symbols)
+ * one token; a character beyond the basic plane, such as an emoji, two. Without these weights, texts in these scripts are
+ * undercounted by up to 40 % (langchain-ai/deepagents#2121).
  */
 function characterCounter(name: TokenizerName, perToken: number): TokenCounter {
   return {

@@ -1,6 +1,7 @@
 /**
- * Tokens of images, audio and files. Their data never counts as text: images count by pixels, PDFs by pages, audio by seconds.
- * If that is unknown without fetching or decoding them, a fixed cost applies.
+ * Tokens of images, audio and files. Images count by pixels, PDFs by pages, audio by seconds and text files by bytes. If the
+ * size is unknown without fetching or decoding the data, the pages of a PDF are estimated from its bytes, and a fixed cost
+ * applies to the rest.
  */
 import { type ContentPart, fieldsOf } from '../conversation/message.js';
 import { imageSize, type ImageSize } from './image-size.js';
@@ -20,7 +21,7 @@ export const OTHER_MEDIA_TOKENS = 2_000;
 
 /**
  * A PDF page, which providers read as text and as an image: Anthropic names 1,500–3,000 tokens of text per page
- * (docs.claude.com/en/docs/build-with-claude/pdf-support); pages of text measured there take about 2,350.
+ * (docs.claude.com/en/docs/build-with-claude/pdf-support); pages of text took about 2,350 tokens in a measurement.
  * @internal Tests use it.
  */
 export const PDF_PAGE_TOKENS = 2_400;
@@ -34,7 +35,10 @@ const PDF_PAGE_BYTES = 75_000;
 /** Maximum number of pages that providers accept. */
 const MOST_PAGES = 1_000;
 
-/** Bytes per second of compressed speech at usual bit rates (128, 64, 32 kbit/s); WAV files contain their rate. */
+/**
+ * Bytes per second of audio: compressed speech at usual bit rates (128, 64, 32 kbit/s), FLAC, and PCM with 24,000 samples of 16
+ * bits per second. WAV files contain their rate.
+ */
 const AUDIO_BYTES_PER_SECOND: Record<string, number> = {
   mp3: 16_000,
   mpeg: 16_000,
@@ -103,8 +107,8 @@ function tileTokens({ width, height }: ImageSize): number {
 }
 
 /**
- * docs.claude.com/en/docs/build-with-claude/vision: width · height / 750, after scaling to 1,568 pixels per side and
- * about 1,600 tokens. (Newer models read large images at a higher resolution; reported usage corrects the count.)
+ * docs.claude.com/en/docs/build-with-claude/vision: width · height / 750 after the longer side was reduced to 1,568 pixels, at
+ * most about 1,600 tokens. (Newer models read large images at a higher resolution; reported usage corrects the count.)
  */
 function areaTokens({ width, height }: ImageSize): number {
   const scale = Math.min(1, 1_568 / Math.max(width, height));

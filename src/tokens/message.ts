@@ -18,7 +18,7 @@ interface Weight {
   texts: string[];
 }
 
-/** Fields counted by their meaning, and the id, which providers replace. */
+/** Fields that are counted by their meaning, and `tool_call_id`, which is not counted because providers replace it. */
 const knownFields = new Set([
   ...['role', 'content', 'name', 'refusal', 'reasoning', 'reasoning_content'],
   ...['tool_calls', 'tool_call_id', 'function_call'],
@@ -42,8 +42,8 @@ class Scale {
   }
 
   /**
-   * A value of unknown meaning is sent unchanged, so its JSON is counted, with encoded data as media. Text repeated from
-   * elsewhere in the message is counted once: routers repeat `reasoning` inside `reasoning_details`.
+   * A value of unknown meaning is sent unchanged, so its JSON is counted; encoded data in it counts as media. A text that the
+   * message has twice is counted once: routers repeat `reasoning` inside `reasoning_details`.
    */
   unknown(value: unknown): void {
     let media = 0;

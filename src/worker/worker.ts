@@ -68,7 +68,7 @@ export interface WorkerSettings {
   queuePrefix?: string;
   /** Prebuilt workflow code. @default the bundle of the build, or one made from the sources now (about 2 s) */
   workflowBundle?: WorkflowBundleOption;
-  /** Concurrent database steps; the pool has four more connections than that. @default 8 */
+  /** Concurrent database steps; the pool has four connections more. @default 8 */
   databaseSteps?: number;
   /**
    * Concurrent database steps of backfills, with as many additional connections. A running step is not preempted, so this
@@ -84,7 +84,8 @@ export interface WorkerSettings {
   /** Concurrent model calls of this process. @default 32 */
   modelCalls?: number;
   /**
-   * Session workflows cached in memory. A cached one costs memory (docs/numbers.md); one that is not cached costs a replay.
+   * Session workflows cached in memory. A cached workflow costs memory (docs/numbers.md); a workflow that is not cached costs a
+   * replay.
    * @default 1,000
    */
   cachedWorkflows?: number;
@@ -100,8 +101,8 @@ export interface WorkerSettings {
   /** Keys, by tenant, of the signatures of messages inside `turn` signals. @default none */
   inlineTurnKeys?: Readonly<Record<string, string>>;
   /**
-   * Policy layers for the sessions that this worker creates. It creates one for the first turn that arrives inside a signal.
-   * See `readDeploymentPolicy`.
+   * Policy layers for the sessions that this worker creates. A worker creates a session if the session's first turn arrives
+   * inside a signal. See `readDeploymentPolicy`.
    */
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name. */
@@ -122,7 +123,9 @@ export interface RunningWorker {
 /** Milliseconds to wait after the grace time for a step that ignores its abort. */
 const forcedAfterMs = 5_000;
 
-/** Connections of a process with the role `model` but without database steps. It still looks up and stores digests. */
+/**
+ * Connections of a process with the role `model` but without database steps. Such a process still looks up and stores digests.
+ */
 const modelConnections = 8;
 
 const settingsHint =
@@ -248,7 +251,7 @@ async function orchestrators(
   const common = {
     workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
     maxCachedWorkflows: cachedWorkflows,
-    // Time that a killed worker's cached sessions wait until another worker replays them (the SDK's default is 10 s).
+    // Time for which the cached sessions of a killed worker wait until another worker replays them (the SDK's default is 10 s).
     stickyQueueScheduleToStartTimeout: '5 seconds',
   } as const;
   const backfillLimits = {

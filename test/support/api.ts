@@ -4,10 +4,10 @@ import { type RunningApi, startApi } from '../../src/api/server.js';
 import type { ApiService, ApiSettings } from '../../src/api/settings.js';
 import { startStack, type Stack, type StackOptions } from './stack.js';
 
-/** The HTTP API over the whole product, and a caller of it. */
+/** A request to the HTTP API of a stack. */
 export interface Asked {
   method?: string;
-  /** Sent as JSON; a text or bytes as they are. */
+  /** Sent as JSON, except that a text or bytes are sent unchanged. */
   body?: Json | Buffer | undefined;
   headers?: Record<string, string>;
   /** @default the token of the stack's tenant; null: none */
@@ -34,7 +34,7 @@ export interface ApiStack {
 
 export const digestOf = (token: string): string => createHash('sha256').update(token).digest('hex');
 
-/** A stack whose tenant has a token; `settings` may name further ones. */
+/** Starts a stack whose tenant has a token, and its API. `settings` may contain further tokens. */
 export async function startApiStack(
   settings: ApiSettings = {},
   options: StackOptions = {},

@@ -9,11 +9,11 @@ import { connectClient } from '../../src/temporal/connection.js';
 import { dialogue, smallPolicy } from './dialogue.js';
 import type { Stack } from './stack.js';
 
-/** Backfills on a stack: many old sessions that no workflow knows, and the job's side of the library. */
+/** The backfills of a stack's tenant, with the pool in which tests store old sessions. */
 export interface BackfillBench {
   pool: Pool;
   backfills: Backfills;
-  /** Of another tenant over the same connections. */
+  /** The backfills of another tenant, over the same connections. */
   of(tenant: string): Backfills;
   close(): Promise<void>;
 }
@@ -35,7 +35,10 @@ export async function openBackfills(
   };
 }
 
-/** Old sessions as an import leaves them: in Postgres alone. Ids sort as they are numbered. */
+/**
+ * Stores old sessions as an import does: in PostgreSQL alone, so that no workflow knows them. The order of the returned ids is
+ * that of their numbers.
+ */
 export async function fillSessions(
   pool: Pool,
   tenant: string,
@@ -70,7 +73,7 @@ export async function fillSessions(
   return sessions;
 }
 
-/** The report, once it satisfies the condition. */
+/** Resolves to the report of a job once it satisfies the condition. */
 export async function until(
   backfills: Backfills,
   job: string,
@@ -87,7 +90,7 @@ export async function until(
 
 export const ended = ({ endedAt }: Backfill) => endedAt !== null;
 
-/** Committed compactions of each session of a tenant. */
+/** Returns the number of committed compactions of each session of a tenant. */
 export async function commitsOf(pool: Pool, tenant: string): Promise<Map<string, number>> {
   const { rows } = await pool.query<{ session: string; commits: number }>(
     `select s.session_id as session, count(c.generation) filter (where c.generation > 0)::int as commits

@@ -1,6 +1,6 @@
 /**
- * A process that runs the command lines that it gets over IPC, one after another, and returns the output and exit code of each.
- * Code is loaded only once, which saves most of the time of a short command.
+ * A process that runs command lines one after another. It receives them over IPC and returns the output and exit code of each.
+ * The code is loaded only once, which saves most of the time of a short command.
  */
 import { runCommandLine } from '../../src/cli/program.js';
 
@@ -40,7 +40,7 @@ async function run({ number, args, env }: CommandLine): Promise<CommandEnded> {
   return ended;
 }
 
-/** Removes the listeners added from now on. */
+/** Returns a function that removes the listeners added since this call. */
 function listenersOf(emitter: NodeJS.EventEmitter): () => void {
   const before = new Map(emitter.eventNames().map((name) => [name, emitter.listeners(name)]));
   return () => {

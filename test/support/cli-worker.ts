@@ -25,7 +25,7 @@ export interface CliWorker {
 
 const startMs = 180_000;
 
-/** Resolves once it polls. */
+/** Starts the worker. Resolves once it polls its task queues. */
 export async function startCliWorker(
   stack: Pick<Stack, 'databaseUrl' | 'temporal' | 'queuePrefix' | 'model'>,
   env: Record<string, string> = {},
@@ -41,7 +41,7 @@ export async function startCliWorker(
       PALIMPSEST_QUEUE_PREFIX: stack.queuePrefix,
       PALIMPSEST_CACHE: path.dirname(inject('workflowBundlePath')),
       PALIMPSEST_METRICS_ADDRESS: '127.0.0.1:0',
-      // At midnight: tests of the sweep say otherwise.
+      // The next sweep is at midnight, unless a test of the sweep sets another interval.
       PALIMPSEST_WORKER_SWEEP_INTERVAL_MS: '86400000',
       ...env,
     },
@@ -82,7 +82,7 @@ export async function startCliWorker(
   };
 }
 
-/** The samples of one metric: labels in order of writing → value. */
+/** Returns the samples of one metric: each value by its labels as they are written. */
 export function samplesOf(text: string, metric: string): Map<string, number> {
   const found = [...text.matchAll(new RegExp(`^${metric}(\\{[^}]*\\})? (\\S+)$`, 'gm'))];
   return new Map(found.map(([, labels = '', value]) => [labels, Number(value)]));

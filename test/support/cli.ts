@@ -47,7 +47,7 @@ export class CliProcess {
     );
   }
 
-  /** Resolves once the output matches; rejects when the process ends before. */
+  /** Resolves once the output matches; rejects if the process ends first. */
   async shows(pattern: RegExp): Promise<void> {
     const seen = new Promise<void>((resolve) => {
       const look = () => pattern.test(this.stdout + this.stderr) && resolve();
@@ -90,8 +90,8 @@ function startHost(): ChildProcess {
 }
 
 /**
- * Runs command lines to their end, one at a time, in one shared process. `CliProcess` is for tests that need a separate one,
- * for signals, pipes and concurrent events.
+ * Runs command lines to their end, one at a time, in one shared process. Tests of signals, pipes and concurrent events need a
+ * separate process: `CliProcess`.
  */
 export const runCli = (args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Ended> =>
   new Promise((resolve) => {
@@ -101,7 +101,7 @@ export const runCli = (args: readonly string[], env: NodeJS.ProcessEnv = {}): Pr
     host.send({ number, args, env: variables(env) } satisfies CommandLine);
   });
 
-/** The variables with a database and its roles. */
+/** The environment variables that name a database and its roles. */
 export function databaseEnv(databaseUrl: string): Record<string, string> {
   const { maintenanceUrl, eraserUrl } = roleUrls(databaseUrl);
   return {
@@ -111,7 +111,7 @@ export function databaseEnv(databaseUrl: string): Record<string, string> {
   };
 }
 
-/** The variables with a stack's servers for the command line. */
+/** The environment variables that tell the command line where a stack's servers are. */
 export function stackEnv(stack: Pick<Stack, 'databaseUrl' | 'temporal' | 'queuePrefix'>): NodeJS.ProcessEnv {
   return {
     ...databaseEnv(stack.databaseUrl),
@@ -133,7 +133,7 @@ export function cliOf(stack: Stack) {
     env,
     run: (args: readonly string[], more: NodeJS.ProcessEnv = {}) =>
       runCli(withTenant(args), { ...env, ...more }),
-    /** Runs in a separate process, to its end. */
+    /** Runs a command in a separate process, to its end. */
     spawn: (args: readonly string[]) => new CliProcess(withTenant(args), env).ended,
     start: (args: readonly string[], more: NodeJS.ProcessEnv = {}) =>
       new CliProcess(withTenant(args), { ...env, ...more }),
@@ -145,7 +145,7 @@ export function cliOf(stack: Stack) {
   };
 }
 
-/** NDJSON. */
+/** Parses NDJSON. */
 export const linesOf = <T = Record<string, unknown>>(stdout: string): T[] =>
   stdout
     .split('\n')

@@ -1,4 +1,7 @@
-/** The sources as JavaScript: a process that a test starts need not compile them, and takes a third of the time to start. */
+/**
+ * Compiles the sources to JavaScript, so that a process that a test starts need not compile them. Such a process starts in a
+ * third of the time.
+ */
 import {
   existsSync,
   mkdirSync,
@@ -24,7 +27,10 @@ const compilerOptions: ts.CompilerOptions = {
   inlineSourceMap: true,
 };
 
-/** A package like that of `npm run build`, together with the programs of tests. Files that are as new as their source stay. */
+/**
+ * Writes a package like that of `npm run build`, together with the programs of tests. A file that is not older than its source
+ * stays.
+ */
 export function compileSources(folder: string, workflowBundle: string): void {
   for (const part of compiled)
     for (const entry of readdirSync(path.join(root, part), { recursive: true, withFileTypes: true })) {
@@ -32,7 +38,7 @@ export function compileSources(folder: string, workflowBundle: string): void {
       if (entry.isFile()) compile(source, path.join(folder, path.relative(root, source)));
     }
   replace(path.join(folder, 'src', 'workflow-bundle.js'), readFileSync(workflowBundle));
-  // What `package.json` names lies in `dist`.
+  // `package.json` names files in `dist`.
   if (!existsSync(path.join(folder, 'dist'))) symlinkSync('.', path.join(folder, 'dist'));
   for (const name of linked)
     if (!existsSync(path.join(folder, name))) symlinkSync(path.join(root, name), path.join(folder, name));
@@ -47,13 +53,13 @@ function compile(source: string, copy: string): void {
   replace(target, source.endsWith('.ts') ? transpiled().outputText : text);
 }
 
-/** Whole at any moment: another run may read it. */
+/** Replaces a file in one step, because another run may read it at any moment. */
 function replace(file: string, text: string | Buffer): void {
   const unfinished = `${file}.${process.pid}`;
   writeFileSync(unfinished, text);
   renameSync(unfinished, file);
 }
 
-/** Path of the compiled program, to be run by `node`. */
+/** Returns the path of a compiled program, for `node`. */
 export const program = (source: `${string}.ts`): string =>
   path.join(inject('compiledSources'), source.replace(/\.ts$/, '.js'));

@@ -4,17 +4,17 @@ import { inject } from 'vitest';
 import { urlsFor } from '../../src/store/connection/roles.js';
 
 export interface TestDatabase {
-  /** As the role of the application. */
+  /** Connection string of the application's role. */
   url: string;
   maintenanceUrl: string;
   eraserUrl: string;
-  /** As the superuser. */
+  /** Connection string of the superuser. */
   ownerUrl: string;
   /** Removes the database, even with open connections. */
   drop(): Promise<void>;
 }
 
-/** A separate empty database with all migrations applied: a copy of the template that the test run made once. */
+/** Creates an empty database with all migrations applied, as a copy of the template that the test run made once. */
 export async function createDatabase(): Promise<TestDatabase> {
   const { adminUrl, template } = inject('postgres');
   const name = `test_${randomBytes(6).toString('hex')}`;

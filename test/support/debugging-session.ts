@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { ChatMessage } from '../../src/conversation/message.js';
 
-/** The recorded session of the examples, and a summarizer of which the same material gets the same answer. */
+/** The recorded session of the examples. */
 export const recorded: ChatMessage[] = readFileSync(
   new URL('../../examples/debugging-session.jsonl', import.meta.url),
   'utf8',
@@ -10,7 +10,7 @@ export const recorded: ChatMessage[] = readFileSync(
   .filter((line) => line !== '')
   .map((line) => JSON.parse(line) as ChatMessage);
 
-/** Depends on the words of the material alone, not on nonces. */
+/** Returns a summary that depends only on the words of the material, not on nonces. */
 export const summaryOf = (material: string): string => {
   const found = [...new Set(material.match(/[\w./-]*[\d_/][\w./-]*/g) ?? [])].filter((word) =>
     /^[\w./-]{5,30}$/.test(word),
@@ -21,7 +21,7 @@ export const summaryOf = (material: string): string => {
   );
 };
 
-/** A user turn with the messages that follow it. */
+/** Splits messages into turns: each user message with the messages that follow it. */
 export function turnsOf(messages: readonly ChatMessage[]): ChatMessage[][] {
   const turns: ChatMessage[][] = [];
   for (const message of messages) {

@@ -4,7 +4,7 @@ import type { PolicyInput } from '../../src/policy/schema.js';
 /** A small window, so that short conversations compact. */
 export const smallPolicy: PolicyInput = { contextWindow: 4_000 };
 
-/** Deterministic filler of about `tokens` tokens. */
+/** Returns a deterministic text of about `tokens` tokens. */
 export function words(tokens: number, seed = 1): string {
   const vocabulary = [
     'ledger',
@@ -24,7 +24,7 @@ export function words(tokens: number, seed = 1): string {
   ).join(' ');
 }
 
-/** `count` turns of a user message and an answer, each message about `tokens` tokens. */
+/** Returns `count` turns of a user message and an answer. Each message has about `tokens` tokens. */
 export function dialogue(count: number, tokens = 100): ChatMessage[][] {
   return Array.from({ length: count }, (_, index) => [
     { role: 'user', content: `Request ${index + 1}: ${words(tokens, index)}` },

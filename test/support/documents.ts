@@ -1,4 +1,4 @@
-/** README and `docs` as Markdown: their examples, links and headings. */
+/** Reads README and `docs`: their examples, links and headings. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -18,16 +18,16 @@ export const documents = [
 export const document = (file: string): string => readFileSync(path.join(root, file), 'utf8');
 
 export interface Example {
-  /** As the fence says: `ts`, `sh`, `python`. */
+  /** The language that the fence names: `ts`, `sh`, `python`. */
   language: string;
   code: string;
-  /** Of its first line in the document, from 1. */
+  /** Number of its first line in the document, from 1. */
   line: number;
 }
 
 const fence = /^```(\w*)\n([^]*?)^```$/gm;
 
-/** The code blocks of a document or of one section, in order. */
+/** Returns the code blocks of a document, or of one section, in order. */
 export function examplesIn(markdown: string, heading?: string): Example[] {
   const [from, text] = heading === undefined ? [0, markdown] : section(markdown, heading);
   return [...text.matchAll(fence)].map(({ 1: language = '', 2: code = '', index }) => ({
@@ -47,7 +47,7 @@ function section(markdown: string, heading: string): [from: number, text: string
   return [from, markdown.slice(from, length < 0 ? undefined : from + length)];
 }
 
-/** A TypeScript example as a module for Node, with the packages that it imports found at these addresses. */
+/** Returns a TypeScript example as a JavaScript module for Node. `packages` has the addresses of the packages that it imports. */
 export function asJavaScript(code: string, packages: Readonly<Record<string, string>> = {}): string {
   const compilerOptions = { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2022 };
   return Object.entries(packages).reduce(
@@ -56,13 +56,13 @@ export function asJavaScript(code: string, packages: Readonly<Record<string, str
   );
 }
 
-/** Text outside of code. */
+/** Returns the text outside of code. */
 const proseOf = (markdown: string): string => markdown.replaceAll(fence, '').replaceAll(/`[^`\n]*`/g, '');
 
 export const linksIn = (markdown: string): string[] =>
   [...proseOf(markdown).matchAll(/\]\(([^)\s]+)\)/g)].map(([, target = '']) => target);
 
-/** Anchors of a document's headings, as GitHub makes them. */
+/** Returns the anchors of a document's headings, as GitHub makes them. */
 export function anchorsOf(markdown: string): Set<string> {
   const anchors = new Set<string>();
   for (const [, title = ''] of markdown.replaceAll(fence, '').matchAll(/^#+ (.+)$/gm)) {

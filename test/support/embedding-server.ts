@@ -1,7 +1,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** An endpoint for embeddings as OpenAI has them: a real HTTP server on 127.0.0.1, whose vectors and refusals are scripted. */
+/** An embeddings endpoint in the form of OpenAI's: a real HTTP server on 127.0.0.1, whose vectors and refusals are scripted. */
 export interface EmbeddingServer {
   /** Base URL, ending in `/v1`. */
   readonly url: string;
@@ -9,12 +9,12 @@ export interface EmbeddingServer {
   readonly requests: string[][];
   /** Status and message of every answer from now on; null for vectors. */
   refuse(refusal: { status: number; message: string } | null): void;
-  /** Longer texts are refused, with all others of their request. */
+  /** Maximum characters of a text. A request with a longer text is refused. */
   longest: number;
   close(): Promise<void>;
 }
 
-/** Synonyms count as one word; every other word has a separate dimension by its letters. */
+/** Synonyms share one dimension; the dimension of every other word follows from its letters. */
 const concepts = [
   ['dog', 'puppy', 'max', 'rex'],
   ['died', 'dead', 'death', 'goodbye', 'passed'],

@@ -1,4 +1,4 @@
-/** A proxy of the Temporal server that answers chosen calls with faults: gRPC over HTTP/2, call by call. */
+/** A gRPC proxy of the Temporal server that answers chosen calls with faults. */
 import { once } from 'node:events';
 import {
   connect,
@@ -13,21 +13,21 @@ import {
 import type { AddressInfo } from 'node:net';
 
 export type Fault =
-  /** Answered with this status of gRPC; `details` as the server packs them. */
+  /** The call is answered with this gRPC status; `details` has the server's encoding. */
   | { code: number; message: string; details?: Buffer }
-  /** Answered with bytes that are not a message. */
+  /** The call is answered with bytes that are not a message. */
   | 'garbage'
-  /** Answered with an empty message. */
+  /** The call is answered with an empty message. */
   | 'empty'
-  /** The call alone is broken off. */
+  /** The call is broken off; the connection stays. */
   | 'reset'
   /** The connection is broken off. */
   | 'hang up'
-  /** Carried out, and then the connection is broken off before the answer. */
+  /** The call is carried out, and the connection is broken off before the answer. */
   | 'hang up after';
 
 export class FaultyWay {
-  /** Of a method such as `SignalWithStartWorkflowExecution`; null: it is passed on. */
+  /** Returns the fault of a call of a method such as `SignalWithStartWorkflowExecution`; null if the call is passed on. */
   fault: (method: string) => Fault | null = () => null;
   private readonly server: Http2Server = createServer();
   private readonly upstream: ClientHttp2Session;
@@ -43,7 +43,7 @@ export class FaultyWay {
     this.server.on('stream', (stream, headers) => this.serve(stream, headers));
   }
 
-  /** Address to connect to. */
+  /** Starts the proxy and returns its address, host:port. */
   async open(): Promise<string> {
     this.server.listen(0, '127.0.0.1');
     await once(this.server, 'listening');
@@ -86,7 +86,7 @@ export class FaultyWay {
     stream.on('wantTrailers', () => stream.sendTrailers(trailers));
     stream.on('close', () => request.close());
     request.on('response', (received, flags) => {
-      // Not from within an event of the other session.
+      // The connection is not broken off inside an event of the other HTTP/2 session.
       if (hangUp)
         return void request.resume().once('close', () => setImmediate(() => stream.session?.destroy()));
       if (stream.destroyed) return;
@@ -106,7 +106,7 @@ function withoutConnection({
   return headers;
 }
 
-/** The answer of a server to a failed update-with-start: `MultiOperationExecutionFailure` in a `Status`. */
+/** Returns the details of a server's answer to a failed update-with-start: `MultiOperationExecutionFailure` in a `Status`. */
 export function multiOperationFailure(code: number, message: string): Buffer {
   const failure = field(1, Buffer.concat([varint(1, code), field(2, Buffer.from(message))]));
   const type = 'type.googleapis.com/temporal.api.errordetails.v1.MultiOperationExecutionFailure';
@@ -116,7 +116,7 @@ export function multiOperationFailure(code: number, message: string): Buffer {
 
 const varint = (number: number, value: number): Buffer => Buffer.from([number << 3, value]);
 
-/** Of less than 16 KiB. */
+/** Encodes a protobuf field of less than 16 KiB. */
 function field(number: number, bytes: Buffer): Buffer {
   const { length } = bytes;
   const size = length < 128 ? [length] : [(length & 127) | 128, length >> 7];

@@ -1,4 +1,4 @@
-/** Shared by tests of formats: the context of logged items without any compaction. */
+/** For tests of formats: builds the context of logged items without any compaction. */
 import { arrangeChat } from '../../src/context/view/moved-media.js';
 import { arrangeNative, readNative, shownUnits, splitNative } from '../../src/formats/native.js';
 import { buildView } from '../../src/context/view/view.js';
@@ -12,7 +12,7 @@ import { sourceOf } from './histories.js';
 
 const counter = counterFor('chars/4');
 
-/** The log that turns of a format make. */
+/** Returns the log of turns in a format. */
 export function logged(turns: readonly (readonly Json[])[], format: FormatName): LoggedMessage[] {
   return turns
     .flatMap((items) => readNative(items, format).messages)
@@ -27,7 +27,7 @@ export function logged(turns: readonly (readonly Json[])[], format: FormatName):
     });
 }
 
-/** The whole log in a format, as its provider takes it. */
+/** Renders the whole log in a format for its provider. */
 export function shown(log: LoggedMessage[], format: ContextFormat): Rendered {
   const view = buildView(sourceOf(log), counter);
   if (format === 'openai-chat')
@@ -41,7 +41,7 @@ export function shownChat(messages: readonly ChatMessage[], format: ContextForma
   return shown(logged([messages as unknown as Json[]], 'openai-chat'), format);
 }
 
-/** Items of all units, joined: what came in. */
+/** Returns the original items of a log. */
 export function itemsOf(log: readonly LoggedMessage[]): Json[] {
   return log.flatMap(({ native }) => native?.items ?? []);
 }

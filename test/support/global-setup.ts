@@ -18,7 +18,7 @@ import { leashServers } from './leash.js';
 
 declare module 'vitest' {
   export interface ProvidedContext {
-    /** `adminUrl`: a database of the server to issue commands from; `template`: the migrated database to copy. */
+    /** `adminUrl`: a database of the server for administrative commands; `template`: the migrated database to copy. */
     postgres: { adminUrl: string; template: string };
     /** host:port of the gRPC frontend. */
     temporalAddress: string;
@@ -34,8 +34,8 @@ const runs = path.join(os.tmpdir(), `palimpsest-tests-${os.userInfo().username}`
 const tickets = path.join(runs, 'run');
 
 /**
- * One Postgres, one Temporal server and one workflow bundle for a whole test run, in a temporary folder. DATABASE_URL
- * and TEMPORAL_ADDRESS of the environment are not used: tests own their servers.
+ * Starts one PostgreSQL, one Temporal server and one workflow bundle for a whole test run, in a temporary folder. Tests have
+ * their own servers: DATABASE_URL and TEMPORAL_ADDRESS of the environment are not used.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   await removeDeadRuns();
@@ -61,7 +61,7 @@ async function setUpPostgres(project: TestProject, dataDir: string): Promise<voi
     const templateUrl = Object.assign(new URL(adminUrl), { pathname: `/${template}` }).toString();
     await migrate(templateUrl, { roles: passwordsFor(adminUrl) });
     await beginIncremental(templateUrl);
-    // Nobody may connect to it, so that it can be copied at any time, by many at once.
+    // Nobody may connect to the template, so that several tests can copy it at any time, even concurrently.
     await client.query(`alter database ${template} with allow_connections false is_template true`);
   } finally {
     await client.end();
@@ -82,15 +82,16 @@ async function beginIncremental(databaseUrl: string): Promise<void> {
 
 // Tasks are ordered within a partition of a task queue; with one partition, tests can assert the order.
 async function setUpTemporal(project: TestProject, dataDir: string): Promise<void> {
-  // The first start may build the server, which takes minutes: say so.
+  // The first start may build the server, which takes minutes, so its progress is printed.
   const log = (line: string) => process.stderr.write(`${line}\n`);
   const { address } = await startTemporal({
     ...{ dataDir, log, cacheDir: defaultCacheDir(), ui: false, searchAttributes: searchAttributeTypes },
-    // It runs for a few minutes and may trade memory for time: this saves one second in thirteen.
+    // Fewer garbage collections: the server runs for only a few minutes and may use more memory. This saves one second in
+    // thirteen.
     env: { GOGC: '800' },
     dynamicConfig: {
       ...{ 'matching.numTaskqueueReadPartitions': 1, 'matching.numTaskqueueWritePartitions': 1 },
-      // Executions are deleted after the queues' acknowledgements, which otherwise take half a minute.
+      // The server deletes executions after it has acknowledged its queues, by default every half minute.
       ...{ 'history.transferProcessorUpdateAckInterval': '"1s"' },
       ...{ 'history.visibilityProcessorUpdateAckInterval': '"1s"' },
     },
@@ -102,7 +103,7 @@ async function setUpSources(project: TestProject): Promise<void> {
   const bundle = await loadWorkflowBundle(path.join(runs, 'bundles'));
   if (!('codePath' in bundle)) throw new Error('the workflow bundle is in no file');
   project.provide('workflowBundlePath', bundle.codePath);
-  // A folder for each worktree.
+  // Each worktree has its own folder.
   const folder = path.join(
     runs,
     'compiled',
@@ -112,10 +113,7 @@ async function setUpSources(project: TestProject): Promise<void> {
   project.provide('compiledSources', folder);
 }
 
-/**
- * Removes the leftovers of a run that was killed together with its leash: the names of the folders show that no process owns
- * them.
- */
+/** Removes the leftovers of runs that were killed together with their leash. The name of a folder tells which process owns it. */
 async function removeDeadRuns(): Promise<void> {
   if (!existsSync(runs)) return;
   if (existsSync(tickets)) liveTickets(tickets);

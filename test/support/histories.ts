@@ -8,7 +8,7 @@ import { countMessage } from '../../src/tokens/message.js';
 const callIds = fc.constantFrom('a', 'b', 'a-3', 'call_1', '');
 const toolNames = fc.constantFrom('bash', 'read_file');
 
-/** Short and long texts with characters outside the basic plane, so that a cut can fall inside a surrogate pair. */
+/** Short and long texts, with characters outside the basic plane, so that a text may be cut inside a surrogate pair. */
 export const texts = fc.oneof(
   {
     weight: 3,
@@ -64,7 +64,7 @@ const result = (id: string, content: ChatMessage['content']): ChatMessage => ({
 
 const resultContent = fc.oneof({ weight: 5, arbitrary: content }, { weight: 1, arbitrary: blank });
 
-/** Parallel calls, answered in any order, some not at all. */
+/** Parallel calls with their answers in any order; some calls have no answer. */
 const batch = fc
   .record({
     content: fc.oneof(texts, blank),
@@ -99,7 +99,7 @@ const legacy = fc
     ...(answered ? [{ role: 'function' as const, name, content }] : []),
   ]);
 
-/** Optional fields as null, calls without their type. */
+/** Returns the message with optional fields as null and calls without their type, as an SDK may write it. */
 function asWrittenBySdk(message: ChatMessage): ChatMessage {
   const calls = message.tool_calls?.map(({ type: _type, ...call }) => call) ?? null;
   return JSON.parse(
@@ -124,7 +124,11 @@ const oddity: fc.Arbitrary<ChatMessage[]> = fc.oneof(
     .map(([role, content]) => [{ role, content }]),
 );
 
-/** A log in the order of its append; its first messages may be system messages. */
+/**
+ * Histories for property tests, which may begin with system messages. Correct agent runs are mixed with the defects of recorded
+ * transcripts: results that are late, repeated, missing or without an id, ids used again within and across turns, legacy calls,
+ * empty turns, queued user messages, system messages in the middle.
+ */
 export const histories: fc.Arbitrary<ChatMessage[]> = fc
   .tuple(
     fc.array(fc.tuple(fc.constantFrom('system' as const, 'developer' as const), texts), { maxLength: 2 }),
@@ -144,11 +148,7 @@ export const histories: fc.Arbitrary<ChatMessage[]> = fc
     ...rest.flat(),
   ]);
 
-/**
- * Histories for property tests: agent runs as they should be, mixed with everything that recorded transcripts really hold: results that
- * are late, repeated, missing or without an id, ids used again within and across turns, legacy calls, empty turns, queued
- * user messages, system messages in the middle.
- */
+/** Returns a history as a log, with numbered messages and their tokens. */
 export function logOf(messages: readonly ChatMessage[], counter: TokenCounter): LoggedMessage[] {
   return messages.map((message, index) => ({
     seq: index + 1,
@@ -161,7 +161,7 @@ export function metasOf(log: readonly LoggedMessage[], at = 0): MessageMeta[] {
   return log.map(({ seq, message, tokens }) => ({ seq, tokens, at, ...metaOf(message) }));
 }
 
-/** The context of a session that was never compacted. */
+/** Returns the context of a session that was never compacted. */
 export function sourceOf(log: LoggedMessage[], reductions: ContextSource['reductions'] = []): ContextSource {
   const body = log.findIndex(({ message: { role } }) => role !== 'system' && role !== 'developer');
   const first = body === -1 ? log.length : body;

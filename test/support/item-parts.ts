@@ -28,7 +28,7 @@ export const type = (name: string) => fc.constant(name);
 export const flat = (turns: fc.Arbitrary<Item[]>): fc.Arbitrary<Item[]> =>
   fc.array(turns, { maxLength: 10 }).map((all) => all.flat());
 
-/** Which calls are answered, and whether in turn. */
+/** Decides which calls are answered, and whether the answers come in the order of the calls. */
 export const answering = fc.record({
   answered: fc.array(fc.boolean(), { minLength: 4, maxLength: 4 }),
   reversed: fc.boolean(),

@@ -1,4 +1,7 @@
-/** Ends the leftovers of a killed test process: processes as `pid:start`, folders of embedded servers by path. */
+/**
+ * Ends what a killed test process left behind. The arguments are processes as `pid:start`, and folders of embedded servers as
+ * paths.
+ */
 import { existsSync, rmSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { stopPostgres } from '../../src/runtime/postgres.js';
@@ -7,7 +10,7 @@ import { stopTemporal } from '../../src/runtime/temporal.js';
 
 const left = process.argv.slice(2);
 
-// Processes first: they would start their servers again.
+// Processes end first, because they would start their servers again.
 for (const one of left.filter((name) => !isAbsolute(name))) {
   const [pid, started = ''] = one.split(':');
   await endProcess({ pid: Number(pid), started }, [{ signal: 'SIGKILL', ms: 5_000 }]);

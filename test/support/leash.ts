@@ -1,6 +1,6 @@
 /**
- * Processes and servers that a test starts end with the test process, even after SIGKILL: a shell waits for its end of a pipe
- * to close, and then ends the rest. It needs no Node process unless something is left.
+ * Once the test process has ended, even by SIGKILL, ends the processes and servers that it started: a shell waits until the
+ * test process closes its end of a pipe. A Node process is started only if something is left.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
@@ -46,7 +46,10 @@ export function leashed<Child extends ChildProcess>(child: Child): Child {
   return child;
 }
 
-/** Embedded servers of this folder are stopped and the folder is removed if it is there after the end of this process. */
+/**
+ * If this folder still exists after the end of this process, its embedded servers are stopped and the folder is removed.
+ * Returns the folder.
+ */
 export function leashServers(dataDir: string): string {
   tell(dataDir);
   return dataDir;

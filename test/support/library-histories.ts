@@ -90,7 +90,7 @@ function serialised({ type: of, fields }: Message, form: number): Item {
   };
 }
 
-/** One form a history. */
+/** All messages of a history are serialised in one form. */
 export const langchainHistories: fc.Arbitrary<Item[]> = fc
   .tuple(
     fc.nat(2),

@@ -1,6 +1,9 @@
-/** The material of a request, and words of it for scripted answers: a summary must have content of its record. */
+/**
+ * The material of a request (its data, without the instructions). Scripted answers use words of the material, because a summary
+ * must have content of its record.
+ */
 
-/** The data between the delimiters of a request's last message, else the whole of it. */
+/** Returns the data between the delimiters in a request's last message; the whole message if it has no delimiters. */
 export function materialIn(content: string): string {
   const delimited = [...content.matchAll(/<(\w+ \d{12}(?: \d+)?)>\n([\s\S]*?)\n<\/\1>/g)].map(
     ([, , data = '']) => data,
@@ -8,7 +11,7 @@ export function materialIn(content: string): string {
   return delimited.length > 0 ? delimited.join('\n') : content;
 }
 
-/** The messages of a request without the text around them, except the names of tools. */
+/** Returns the messages of a material without their labels, except for the names in the labels. */
 export function withoutLabels(material: string): string {
   return material
     .replace(/<\/?(?:message|call|media)\b([^>\n]{0,400})>/g, (_tag, attributes: string) =>
@@ -17,10 +20,10 @@ export function withoutLabels(material: string): string {
     .replace(/^## .*$/gm, ' ');
 }
 
-/** Characters that are looked at. */
+/** Maximum characters that are read. */
 const looked = 20_000;
 
-/** The longest words of a material and some of its numbers, each once, in its order. */
+/** Returns the longest words of a material in their order, then some of its numbers, each once. */
 export function wordsFrom(material: string, most = 16): string[] {
   const said = withoutLabels(material.slice(0, looked));
   const words = [...new Set(said.match(/[\p{L}]{3,24}/gu))];
@@ -32,7 +35,7 @@ export function wordsFrom(material: string, most = 16): string[] {
   return [...words.filter((word) => longest.includes(word)), ...numbers];
 }
 
-/** A text as a summary of a request's last message: with one more bullet that has words of the record. */
+/** Makes a text a summary of a request's last message: adds a bullet with words of the record. */
 export function saidOf(
   text: string,
   { messages }: { messages: readonly { content: string }[] },

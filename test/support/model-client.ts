@@ -5,7 +5,6 @@ import type { SummarizeOptions, SummaryAnswer } from '../../src/llm/exchange.js'
 import type { SummaryRequest } from '../../src/summary/ask/prompts.js';
 import { startModelServer, type ModelServer } from './model-server.js';
 
-/** A model client with a separate scripted endpoint, new for every test of a file. */
 export const apiKey = 'sk-test-0123456789abcdef';
 export const secret = 'The launch code of the northern silo is 4711-ALPHA';
 export const never: AbortSignal = new AbortController().signal;
@@ -18,6 +17,7 @@ export const asked: SummaryRequest = {
   maxTokens: 500,
 };
 
+/** A model client and its own scripted endpoint, both new for every test of a file. */
 export interface ModelFixture {
   server: ModelServer;
   client: ModelClient;
@@ -25,7 +25,7 @@ export interface ModelFixture {
   summarize(options?: Partial<SummarizeOptions>, by?: ModelClient): Promise<SummaryAnswer>;
   /** Another client of the same endpoint. */
   clientWith(timeoutMs: number): ModelClient;
-  /** Output limits of the requests so far, whatever the field. */
+  /** Output limits of the requests so far, in either field. */
   limits(): (number | undefined)[];
 }
 
@@ -46,7 +46,7 @@ export function useModelClient(): ModelFixture {
   return fixture;
 }
 
-/** The typed failure of a call; fails the test if the call succeeds or throws another error. */
+/** Resolves to the typed failure of a call; fails the test if the call succeeds or throws another error. */
 export async function failureOf(call: Promise<unknown>): Promise<PalimpsestError> {
   const thrown: unknown = await call.then(
     () => new Error('It answered.'),

@@ -1,9 +1,12 @@
-/** The answers of the scripted model endpoint: good summaries, bad ones, and every kind of fault. */
+/** The answers of the scripted model endpoint: good summaries, bad summaries, and every kind of fault. */
 import { counterFor } from '../../src/tokens/counter.js';
 import { materialIn, saidOf, withoutLabels, wordsFrom } from './material.js';
 import type { RecordedRequest } from './model-server.js';
 
-/** `silent` and `stall-mid-body`: never answers, never ends. `drop-*`: destroys the connection at that point. */
+/**
+ * `silent`: the answer never begins. `stall-mid-body`: the answer never ends. `drop-*`: the connection is destroyed at that
+ * point.
+ */
 type Fault = 'silent' | 'stall-mid-body' | 'drop-before-headers' | 'drop-mid-body';
 
 export interface Reply {
@@ -27,7 +30,7 @@ export interface Completion {
   promptTokens?: number;
   /** Tokens spent on thoughts, counted into the output. */
   reasoningTokens?: number;
-  /** Leaves the usage out. */
+  /** Omits the usage. */
   withoutUsage?: boolean;
 }
 
@@ -80,10 +83,13 @@ function textReply(
   };
 }
 
-/** A good answer; without a text the deterministic summary of `summaryOf`. */
+/** Answers with a text, by default with the deterministic summary of `summaryOf`. */
 export const ok = (text?: string, extra: Partial<Completion> = {}): Script =>
   textReply((request) => text ?? summaryOf(request), 'stop', extra);
-/** This text, and words of the record, without which it would be no summary of it. */
+/**
+ * Answers with this text and words of the record; without such words, the text would not be accepted as a summary of the
+ * record.
+ */
 export const about = (text: string, extra: Partial<Completion> = {}): Script =>
   textReply(({ body }) => saidOf(text, body), 'stop', extra);
 export const empty = (): Script => textReply(() => '');
@@ -97,7 +103,7 @@ export const longerThanInput = (): Script =>
   );
 export const contentFilter = (): Script => textReply(() => '', 'content_filter');
 
-/** A refusal in its own field, as OpenAI reports it. */
+/** Refuses in the field that OpenAI has for refusals. */
 export const refusalField = (): Script => (request) =>
   completion(request, {
     message: { content: null, refusal: "I can't help with that." },
@@ -105,7 +111,10 @@ export const refusalField = (): Script => (request) =>
     output: 'refused',
   });
 
-/** A reasoning model: its thoughts take `tokens` of the output limit; without room for more the answer is empty. */
+/**
+ * Answers like a reasoning model whose thoughts take `tokens` of the output limit. If the limit leaves no tokens for a text,
+ * the answer is empty.
+ */
 export const thinking =
   (tokens: number, text?: string): Script =>
   (request) => {
@@ -120,7 +129,7 @@ export const thinking =
     });
   };
 
-/** An endpoint that reads only the last `window` tokens and does not say so. */
+/** Answers like an endpoint that reads only the last `window` tokens and does not say so. */
 export const truncating =
   (window: number): Script =>
   (request) =>
@@ -175,7 +184,7 @@ export const delayed =
   (ms: number, then: Script = ok()): Script =>
   async (request) => ({ ...(await then(request)), delayMs: ms });
 
-/** Takes only `max_completion_tokens`, as OpenAI's reasoning models do. */
+/** Accepts only `max_completion_tokens`, as OpenAI's reasoning models do. */
 export const requiresMaxCompletionTokens =
   (then: Script = ok()): Script =>
   (request) => {
@@ -185,7 +194,7 @@ export const requiresMaxCompletionTokens =
     return { status: 400, body: failure(message, 'unsupported_parameter', 'max_tokens') };
   };
 
-/** Knows only `max_tokens`, as endpoints with strict schemas do. */
+/** Accepts only `max_tokens`, as endpoints with strict schemas do. */
 export const requiresMaxTokens =
   (then: Script = ok()): Script =>
   (request) => {
@@ -217,12 +226,15 @@ export function limitOf({ body }: RecordedRequest): number {
   return body.max_completion_tokens ?? body.max_tokens ?? 4_096;
 }
 
-/** The material of a request: the data between its delimiters, else its last message. */
+/** Returns the material of a request: the data between its delimiters, or its last message if it has no delimiters. */
 export function materialOf({ body }: RecordedRequest): string {
   return materialIn(body.messages.at(-1)?.content ?? '');
 }
 
-/** Notes: the beginning of every third message with its reference, or every third line of notes to be merged; `changes` of the state. */
+/**
+ * Returns notes: the beginning of every third message with its reference, or, of notes to be merged, every third line; then
+ * `changes` as the changes of the state.
+ */
 export function notesOn(asked: string, changes: readonly string[] = ['- none']): string {
   const marked = [...asked.matchAll(/^<\d{3}>(\d+) \w+[^\n]*\n([^\n]{0,80})/gm)];
   const lines = marked.map(([, seq, said]) => `- ${said} [m${seq}]`);
@@ -234,7 +246,10 @@ export function notesOn(asked: string, changes: readonly string[] = ['- none']):
 const identifiers =
   /https?:\/\/[^\s"'<>)]+|(?:[\w.-]*\/)+[\w-]+\.\w+|\b[0-9a-f]{7,40}\b|\b\w+[-_.:]\w*\d\w*\b|\b\w*[A-Z]\w*_\w+\b/g;
 
-/** A sectioned summary that depends on the request alone, at most a sixth of its material, of identifiers and words from it. */
+/**
+ * Returns a summary with sections that depends only on the request. It consists of identifiers and words of the material and
+ * has at most a sixth of its length.
+ */
 function summaryOf(request: RecordedRequest): string {
   const asked = request.body.messages.at(-1)?.content ?? '';
   if (/^Now write "## (?:Notes|State)"|^These notes of the memory/m.test(asked)) return notesOn(asked);

@@ -5,7 +5,8 @@ import { ok, type Reply, type Script } from './model-replies.js';
 
 /**
  * A model endpoint for tests: a real HTTP server on 127.0.0.1 with the shape of OpenAI chat completions, whose answers and
- * faults are scripted. It records every request with a key of its content, so that a test can show how often the same was paid.
+ * faults are scripted. It records every request with a key of its content, so that a test can show how often the same request
+ * was paid.
  */
 export interface ChatBody {
   model: string;
@@ -19,11 +20,11 @@ export interface ChatBody {
 export interface RecordedRequest {
   /** From 1, in order of arrival. */
   number: number;
-  /** Model, messages and output limit: the same key means the same work asked for again. */
+  /** Hash of model, messages and output limit. Requests with the same key are the same request, sent again. */
   key: string;
   body: ChatBody;
   headers: IncomingHttpHeaders;
-  /** The port it came from: requests over one kept connection share it. */
+  /** The client's port, which requests over one connection share. */
   clientPort: number | undefined;
   /** Unix milliseconds of its arrival. */
   at: number;
@@ -37,17 +38,20 @@ export interface ModelServer {
   /** Base URL, ending in `/v1`. */
   readonly url: string;
   readonly requests: RecordedRequest[];
-  /** Replaces the script: one for every further request, or one a request and `ok()` after the last. */
+  /**
+   * Replaces the script. One script answers every further request; of a list, each script answers one request, and `ok()` all
+   * requests after these.
+   */
   reply(script: Script | Script[]): void;
-  /** Requests that were neither answered nor given up. */
+  /** Number of requests that were neither answered nor given up. */
   inFlight(): number;
-  /** The most that were in flight at once. */
+  /** Maximum number of requests that were in flight at once. */
   mostInFlight(): number;
-  /** Resolves once this many requests have arrived in all. */
+  /** Resolves once this many requests have arrived in total. */
   waitForRequests(count: number): Promise<void>;
   /** Resolves once the condition is true; it is checked whenever a request arrives, is answered or is aborted. */
   waitUntil(condition: () => boolean, what: string): Promise<void>;
-  /** Answers wait from now on, until they are released. */
+  /** From now on, answers wait until they are released. */
   hold(): void;
   /** Releases the oldest `count` delayed answers; without a count all of them, and ends the delay. */
   release(count?: number): void;
@@ -57,11 +61,11 @@ export interface ModelServer {
 }
 
 export interface ModelServerOptions {
-  /** As for `reply`. @default ok() */
+  /** The first script, as for `reply`. @default ok() */
   script?: Script | Script[];
-  /** For a test that must find the server at the same place again. @default a free port */
+  /** Port of the server, for a test that must find it at the same address again. @default a free port */
   port?: number;
-  /** After this long the waits above fail. Milliseconds. @default 90,000 */
+  /** Milliseconds after which `waitForRequests` and `waitUntil` fail. @default 90,000 */
   patienceMs?: number;
 }
 

@@ -1,35 +1,38 @@
-/** What a whole session costs, turn by turn: what the closed forms of the limits are held against. */
+/** Computes the cost of a whole session turn by turn, for comparison with the closed formulas of `src/limits`. */
 import { PROMPT_TOKENS, type Cycle } from '../../src/limits/economics.js';
 import type { Prices } from '../../src/policy/schema.js';
 
-/** A session that appends the same every turn, tokens. */
+/** A session whose turns all have the same size. Sizes in tokens. */
 interface ModelledSession extends Cycle {
   /** Reads of the context, each followed by one turn. */
   turns: number;
-  /** Request overhead and leading system messages: read from the cache for ever, never evicted. */
+  /** Request overhead and leading system messages, which are always read from the cache and never evicted. */
   prefixTokens: number;
   /** Request size, prefix included, at which it is compacted; Infinity: never. */
   triggerTokens: number;
-  /** `fold` folds the previous snapshot in; `leaves` keeps summaries of chunks and merges them by rank. @default 'fold' */
+  /**
+   * `fold` merges the previous snapshot with the evicted messages; `leaves` keeps summaries of chunks and merges them by rank.
+   * @default 'fold'
+   */
   summaries?: 'fold' | { chunkTokens: number; ratio: number; fanIn: number };
 }
 
 interface ModelledCost {
   compactions: number;
-  /** All in uncached input tokens of the agent's model. */
+  /** These costs are in uncached input tokens of the agent's model. */
   reads: number;
   writes: number;
   summarizer: number;
   rework: number;
   total: number;
-  /** By appended token. */
+  /** Total cost per appended token. */
   perToken: number;
 }
 
 /**
- * The cost of a whole session, turn by turn: each turn's context is read from the cache up to where it differs from the one
- * before, and written from there on. A context at the trigger is compacted in the background: the next turn reads the prefix
- * from the cache and writes head, tail and the appended messages.
+ * Returns the cost of a whole session, turn by turn: each turn's context is read from the cache up to the first difference from
+ * the context before, and written to the cache from there on. A context at the trigger is compacted in the background: the next
+ * turn reads the prefix from the cache and writes head, tail and the appended messages.
  */
 export function modelledCost(session: ModelledSession): ModelledCost {
   const { turns, turnTokens, prefixTokens, headTokens, tailTokens, triggerTokens } = session;
@@ -56,7 +59,7 @@ export function modelledCost(session: ModelledSession): ModelledCost {
   return { ...cost, total, perToken: total / Math.max(1, turns * turnTokens) };
 }
 
-/** One compaction's summarizer, in uncached input tokens of the agent's model. */
+/** Returns the cost of the summarizer for one compaction, in uncached input tokens of the agent's model. */
 function summarizerCost(session: ModelledSession, evicted: number, head: number): number {
   const { summaries = 'fold', promptTokens = PROMPT_TOKENS, asksModel = true } = session;
   if (!asksModel) return 0;
@@ -66,7 +69,7 @@ function summarizerCost(session: ModelledSession, evicted: number, head: number)
     const previous = head > 0 ? snapshot : 0;
     return summarizerInput * (evicted + previous + promptTokens) + summarizerOutput * snapshot;
   }
-  // Leaves and the merges above them: a geometric series with ratio 1 / fanIn, spread over the chunks.
+  // The merges of the leaves form a geometric series with the ratio 1 / fanIn, spread over the chunks.
   const { chunkTokens, ratio, fanIn } = summaries;
   const chunks = evicted / chunkTokens;
   const leaf = ratio * chunkTokens;

@@ -1,4 +1,4 @@
-/** Runs of agents as their providers recorded them, without a fault. */
+/** Random runs of agents in the form in which their providers record them, all valid. */
 import fc from 'fast-check';
 import type { Json } from '../../src/conversation/message.js';
 import { texts } from './histories.js';

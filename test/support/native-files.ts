@@ -7,16 +7,16 @@ import type { Json } from '../../src/conversation/message.js';
 
 const folder = process.env.PALIMPSEST_NATIVE_DATA ?? path.resolve('../shared/data/native');
 
-/** Recorded files in the formats of other agents and providers, if they are available. */
+/** A recorded file in the format of another agent or provider. */
 export interface NativeFile {
   /** `codex/rollout.jsonl`. */
   file: string;
   layout: FileLayout;
-  /** Of lines: the list of their values. */
+  /** The parsed file; of a file of lines, the list of their values. */
   value: Json;
 }
 
-/** Empty, with a printed line, if the folder is missing. */
+/** Returns the paths of the files, relative to their folder. If the folder is missing, returns none and prints a line. */
 export function nativeFiles(): string[] {
   if (!existsSync(folder)) {
     process.stderr.write(`${folder} is not there (PALIMPSEST_NATIVE_DATA): recorded files did not run.\n`);
@@ -28,7 +28,7 @@ export function nativeFiles(): string[] {
     .sort();
 }
 
-/** Where the file lies. */
+/** Returns the path of a file. */
 export const nativePath = (file: string): string => path.join(folder, file);
 
 export function readNativeFile(file: string): NativeFile {
@@ -39,7 +39,7 @@ export function readNativeFile(file: string): NativeFile {
   return { file, layout: 'lines', value: lines.map((line) => parseExact(line)) };
 }
 
-/** The text of a file, without white space between values. */
+/** Returns the text of a file, without white space between values. */
 export function fileText(value: Json, layout: FileLayout): string {
   const values = layout === 'lines' && Array.isArray(value) ? value : [value];
   return values.map((each) => `${JSON.stringify(each)}\n`).join('');

@@ -60,7 +60,7 @@ const result = block(
 const message = (role: string, content: fc.Arbitrary<Json>): fc.Arbitrary<Item> =>
   content.map((value) => ({ role, content: value }));
 
-/** An assistant's calls and their answers, some missing, in any order, in one message or in several. */
+/** An assistant's calls and their answers, in one message or in several. The answers are in any order, and some are missing. */
 const batch: fc.Arbitrary<Item[]> = fc
   .record({
     before: fc.array(fc.oneof(text, thinking), { maxLength: 2 }),

@@ -1,4 +1,4 @@
-/** Answers held against the OpenAPI document. */
+/** Checks answers against the OpenAPI document. */
 import addFormats from 'ajv-formats';
 import { Ajv2020, type AnySchema } from 'ajv/dist/2020.js';
 import { openApiDocument } from '../../src/api/openapi.js';
@@ -11,7 +11,7 @@ const schemas = new Ajv2020({ strict: false, allErrors: true });
 addFormats.default(schemas);
 schemas.addSchema(closed(document) as AnySchema, 'openapi');
 
-/** The document without room for further fields: what an answer has must be named. */
+/** Returns the document with `additionalProperties: false`, so that an answer may have only fields that the document names. */
 function closed(part: unknown): unknown {
   if (Array.isArray(part)) return part.map(closed);
   if (typeof part !== 'object' || part === null) return part;
@@ -23,7 +23,7 @@ function closed(part: unknown): unknown {
   return open ? { ...inner, additionalProperties: false } : inner;
 }
 
-/** Fields of a value that its schema in the document lacks. */
+/** Returns the errors of a value by its schema in the document. */
 export function errorsOf(reference: string, value: unknown): unknown[] {
   const check = schemas.compile({ $ref: `openapi${reference}` });
   return check(value) ? [] : (check.errors ?? []);
@@ -34,7 +34,7 @@ type Responses = Record<
   { content?: Record<string, { schema: { $ref?: string } }>; headers?: object }
 >;
 
-/** Differences between an answer and the document's description of its operation, for any status. */
+/** Returns the differences between an answer and the document's description of its operation, for any status. */
 export function differences(
   operation: Record<string, unknown>,
   { status, headers, text, json }: Answered,

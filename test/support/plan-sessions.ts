@@ -1,4 +1,4 @@
-/** Sessions that several policies are compared on. */
+/** Sessions on which several policies are compared. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { ChatMessage } from '../../src/conversation/message.js';
@@ -14,7 +14,7 @@ export const sampleMessages: ChatMessage[] = readFileSync(sample, 'utf8')
 
 export const small: PolicyInput = { contextWindow: 16_000 };
 
-/** Rounds of a question and its answer, about 60 tokens each. */
+/** Returns rounds of a question and its answer, each of about 60 tokens. */
 export function talk(rounds: number): ChatMessage[] {
   return Array.from({ length: rounds }, (_, round): ChatMessage[] => [
     {

@@ -7,7 +7,10 @@ import {
 } from '../../src/store/connection/pool.js';
 import { roleNames, urlsFor } from '../../src/store/connection/roles.js';
 
-/** Connection strings of the other roles for the database of this URL; of none if it is not a database of this run. */
+/**
+ * Returns the connection strings of the other roles for the database of this URL; of no role if the database does not belong to
+ * this run.
+ */
 export function roleUrls(databaseUrl: string): RoleUrls {
   if (!URL.canParse(databaseUrl) || new URL(databaseUrl).username !== roleNames.app) return {};
   const { maintenanceUrl, eraserUrl } = urlsFor(inject('postgres').adminUrl);
@@ -18,7 +21,7 @@ export function roleUrls(databaseUrl: string): RoleUrls {
   return { maintenanceUrl: at(maintenanceUrl), eraserUrl: at(eraserUrl) };
 }
 
-/** The same database as the superuser, who sees all tenants. */
+/** Returns the connection string of the superuser, who sees all tenants, for the same database. */
 function ownerUrl(databaseUrl: string): string {
   const { pathname } = new URL(databaseUrl);
   return Object.assign(new URL(inject('postgres').adminUrl), { pathname }).toString();
@@ -26,7 +29,7 @@ function ownerUrl(databaseUrl: string): string {
 
 const observers = new WeakMap<Pool, Pool>();
 
-/** Connections to the same database as the superuser. */
+/** Returns a pool of connections to the same database as the superuser. */
 export function ownerOf(pool: Pool): Pool {
   const observer = observers.get(pool);
   if (!observer) throw new Error('the pool was not opened by a test');
@@ -34,8 +37,8 @@ export function ownerOf(pool: Pool): Pool {
 }
 
 /**
- * A pool of the store with the roles of a deployment. The store never calls `query` of a pool: a test that does looks at the
- * database as the superuser.
+ * Opens a pool of the store with the roles of a deployment. The store never calls `query` of a pool itself; when a test calls
+ * it, the query runs as the superuser.
  */
 export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
   const roles = roleUrls(databaseUrl);

@@ -7,8 +7,8 @@ import { resolvePolicy } from '../../src/policy/layers.js';
 import { histories } from './histories.js';
 
 /**
- * Whole sessions for property tests: turns as a platform appends them, among them long autonomous runs, ids used again, parallel, pending and
- * late calls, orphans, images, empty and enormous messages, roles in every order; and policies with every knob turned.
+ * Whole sessions for property tests. Their turns contain long autonomous runs, ids that are used again, parallel, pending and
+ * late calls, orphans, images, empty and enormous messages, and roles in every order. The policies vary every setting.
  */
 export type Turn = ChatMessage[];
 
@@ -21,13 +21,13 @@ const alphabets = [
   '\u0000\ud83d broken <state_snapshot> text </message> ',
 ] as const;
 
-/** Deterministic text of exactly this many UTF-16 units; different for every `kind`. */
+/** Returns a deterministic text of exactly this many UTF-16 code units, different for every `kind`. */
 function textOf(kind: number, length: number): string {
   const unit = `${alphabets[kind % alphabets.length]}#${kind} `;
   return unit.repeat(Math.ceil(length / unit.length)).slice(0, length);
 }
 
-/** Mostly short, some long, few enormous. */
+/** Sizes of texts in UTF-16 code units: mostly short, some long, few enormous. */
 const sizes = fc.oneof(
   { weight: 6, arbitrary: fc.integer({ min: 1, max: 200 }) },
   { weight: 4, arbitrary: fc.integer({ min: 200, max: 3_000 }) },
@@ -44,7 +44,7 @@ interface Step {
   tool: string;
   parallel: number;
   text: string;
-  /** Calls of the step that get no result, and whether their result comes at the end of the run. */
+  /** `open`: number of calls that get no result in the step. `late`: whether their results come at the end of the run. */
   open: number;
   late: boolean;
   speaks: boolean;
@@ -67,7 +67,7 @@ const step: fc.Arbitrary<Step> = fc.record({
   ),
 });
 
-/** One run of an agent. `reuse`: the ids of its calls are those of every other such run. */
+/** One run of an agent. `reuse`: its calls have the same ids as those of every other such run. */
 const run = fc
   .record({
     request: fc.option(sizedTexts),
@@ -121,7 +121,7 @@ const alone = fc
   .tuple(fc.constantFrom('user' as const, 'assistant' as const, 'system' as const), sizedTexts)
   .map(([role, content]): Turn => [{ role, content }]);
 
-/** One append of a platform. `odd`: all defects of recorded transcripts, in small. */
+/** One turn of a platform. Some turns are short histories with all defects of recorded transcripts. */
 const turn: fc.Arbitrary<Turn> = fc.oneof(
   { weight: 4, arbitrary: talk },
   { weight: 5, arbitrary: run },
@@ -129,7 +129,7 @@ const turn: fc.Arbitrary<Turn> = fc.oneof(
   { weight: 2, arbitrary: histories.filter((messages) => messages.length > 0) },
 );
 
-/** Turns in the order of their appends; the first may begin with system messages. */
+/** The turns of a session in the order of their appends. The first may begin with system messages. */
 export const sessions: fc.Arbitrary<Turn[]> = fc
   .tuple(
     fc.option(sizedTexts.map((text) => text.slice(0, 1_000)).filter((text) => text.trim() !== '')),
@@ -190,7 +190,7 @@ const trigger = fc.oneof(
   fc.record({ economic: fc.constant(true as const) }),
 );
 
-/** Policies that `limitsOf` accepts, over windows of 4,000 to 40,000 tokens; counted by characters, which is fast. */
+/** Policies that `limitsOf` accepts, for windows of 4,000 to 40,000 tokens. They count tokens by characters, which is fast. */
 export const policies: fc.Arbitrary<PolicyInput> = fc
   .record({
     contextWindow: fc.integer({ min: 4_000, max: 40_000 }),

@@ -1,4 +1,4 @@
-/** Tables of `docs` that the sources decide. `npm run docs` writes them; a test fails when a file is stale. */
+/** Generates tables of `docs` from the sources. `npm run docs` writes them; a test fails if a file is stale. */
 import { z } from 'zod';
 import { operations } from '../../src/api/operations/index.js';
 import { policyVariables } from '../../src/config/policy-sources.js';
@@ -7,7 +7,7 @@ import { describePolicy } from '../../src/policy/describe.js';
 import { effectivePolicy } from '../../src/policy/layers.js';
 import { policySchema } from '../../src/policy/schema.js';
 
-/** Files with a place for such a table: `<!-- table: policy -->` … `<!-- end of table -->`. */
+/** Files that contain such a table, between `<!-- table: policy -->` and `<!-- end of table -->`. */
 export const documentsWithTables = ['docs/configuration.md', 'docs/http-api.md', 'docs/policy.md'];
 
 const tables: Readonly<Record<string, () => string[]>> = {
@@ -28,7 +28,7 @@ const tables: Readonly<Record<string, () => string[]>> = {
   ],
 };
 
-/** The document with every table generated from the sources. Throws if it names an unknown table. */
+/** Returns the document with every table generated from the sources. Throws if the document names an unknown table. */
 export function withTables(document: string): string {
   return document.replaceAll(
     /(<!-- table: (\w+) -->\n)[^]*?(<!-- end of table -->)/g,
@@ -61,7 +61,7 @@ interface Schema {
   properties?: Record<string, Schema>;
 }
 
-/** Every described field of a policy, in the order of the schema. */
+/** Returns every described field of a policy, in the order of the schema. */
 export function policyFields(): PolicyField[] {
   const schema = z.toJSONSchema(policySchema, { io: 'input', unrepresentable: 'any' }) as Schema;
   const defaults = new Map(
@@ -82,7 +82,7 @@ export function policyFields(): PolicyField[] {
   return [...fields.values()];
 }
 
-/** A description ends with its default in most cases. */
+/** Splits a description into meaning and default. Most descriptions end with the default. */
 function divided(description: string): [meaning: string, otherwise: string] {
   const [, meaning = description, otherwise = ''] = /^(.*?)\s*\bDefault:? (.+)\.$/s.exec(description) ?? [];
   return [cell(meaning), cell(otherwise)];
@@ -125,7 +125,7 @@ function row({ path, variable, description, schema, otherwise }: Setting): strin
   return `| \`${path.join('.')}\` | \`${variable}\` | ${description} | ${otherwise ?? (shown(value) || 'none')} |`;
 }
 
-/** Single fields of the policy. Their variables override `policy`. */
+/** Returns the rows of single policy fields, whose variables override `policy`. */
 function policyRows(): string[] {
   return Object.entries(policyVariables).map(([variable, { path }]) => {
     const place = path.join('.');
@@ -133,7 +133,7 @@ function policyRows(): string[] {
   });
 }
 
-/** A value in the form of the table; '' if there is none. */
+/** Returns a value in the form of the table; '' for undefined. */
 function shown(value: unknown): string {
   if (value === undefined) return '';
   if (typeof value === 'number') return value.toLocaleString('en', { maximumFractionDigits: 6 });

@@ -154,7 +154,7 @@ const responsesBatch = fc
           ...answers(pairs, how).map(({ output }) => output),
         ],
   );
-/** A program, its calls in steps, and its result at the end, if it has one; ids are sometimes used again. */
+/** A program, its calls in steps and, if it has one, its result at the end. Some ids are used again. */
 const program = fc
   .record({
     id: fc.constantFrom('prog_1', 'prog_2', 'a'),
@@ -208,7 +208,7 @@ const noise = fc.constantFrom<Item>(
   { timestamp: 't', type: 'compacted', payload: { message: 'so far' } },
   { timestamp: 't', type: 'response_item', payload: { type: 'ghost_snapshot', ghost_commit: {} } },
 );
-/** Lines of a rollout. */
+/** Lines of a Codex rollout. */
 export const codexHistories: fc.Arbitrary<Item[]> = fc
   .tuple(responsesHistories, fc.array(fc.tuple(fc.nat(30), noise), { maxLength: 6 }))
   .map(([items, extra]) => {

@@ -1,8 +1,11 @@
-/** Everything that the database keeps, as JSON: of one session in a form in which two sessions can be compared, and of all. */
+/**
+ * Reads the rows of the database as JSON: those of one session in a form that can be compared with another session, or those
+ * that contain a text.
+ */
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../src/contract/ids.js';
 
-/** Values that differ between two sessions with the same operations: times, durations, random ids. */
+/** Columns that differ between two sessions with the same operations: times, durations, random ids. */
 const volatile = [
   ...['created_at', 'updated_at', 'started_at', 'ended_at', 'closed_at', 'paused_at', 'retry_at'],
   ...['incarnation', 'run_id', 'model_ms', 'overhead_ms', 'ms'],
@@ -18,7 +21,7 @@ async function tables(pool: Pool): Promise<{ name: string; sessionColumn: string
   return rows;
 }
 
-/** Rows of this session in each table, with its id replaced everywhere. */
+/** Returns the rows of this session in each table, with its id replaced everywhere. */
 export async function rowsOfSession(pool: Pool, ids: SessionIds): Promise<Record<string, string[]>> {
   const found: Record<string, string[]> = {};
   for (const { name, sessionColumn } of await tables(pool)) {
@@ -34,7 +37,7 @@ export async function rowsOfSession(pool: Pool, ids: SessionIds): Promise<Record
   return found;
 }
 
-/** Tables with rows that contain one of these texts, and the number of these rows. */
+/** Returns the tables with rows that contain one of these texts, and the number of these rows. */
 export async function rowsHolding(pool: Pool, texts: readonly string[]): Promise<Record<string, number>> {
   const found: Record<string, number> = {};
   for (const { name } of await tables(pool)) {

@@ -1,5 +1,5 @@
 /**
- * Property tests draw the same cases in every run, so that a failure is one of the change that is being tested.
+ * Property tests draw the same cases in every run, so that a new failure comes from the change that is being tested.
  * `PROPERTY_SEED=random npm test` looks for new ones, `PROPERTY_SEED=<number>` goes back to those of a run.
  */
 import fc from 'fast-check';

@@ -1,4 +1,4 @@
-/** Shared by tests of the invariants: fill a session, read it back, and read all its data in the database. */
+/** For tests of the invariants: fills a session, reads it back, and reads its rows in the database. */
 import type { Pool } from 'pg';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
@@ -23,14 +23,14 @@ export async function appendTurns(
   }
 }
 
-/** The replay as JSON texts, in order. */
+/** Returns the messages of the replay as JSON texts, in order. */
 export async function replayed(palimpsest: Palimpsest, session: string): Promise<string[]> {
   const texts: string[] = [];
   for await (const { message } of palimpsest.replay({ session })) texts.push(JSON.stringify(message));
   return texts;
 }
 
-/** Null if not even the smallest possible context fits. */
+/** Returns the context; null if not even the smallest possible context fits. */
 export async function contextOrNull(palimpsest: Palimpsest, session: string): Promise<SessionContext | null> {
   try {
     return await palimpsest.context({ session });
@@ -56,7 +56,7 @@ export interface Rows {
   parts: number[];
   reductions: number;
   links: number;
-  /** Generation and last evicted seq that the session points at. */
+  /** Generation of the session and last seq that it has evicted. */
   head: { generation: number; throughSeq: number };
 }
 
@@ -84,7 +84,7 @@ export interface Committed {
   coverage: Coverage[];
 }
 
-/** What each compaction says of itself, oldest first. */
+/** The stored row of each compaction except the genesis, oldest first. */
 export async function committed(pool: Pool, tenant: string, session: string): Promise<Committed[]> {
   const { rows } = await pool.query<Committed>(
     `select generation, from_seq as "fromSeq", through_seq as "throughSeq", method, snapshot, coverage

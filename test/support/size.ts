@@ -1,4 +1,4 @@
-/** The number of cases: few for `npm test`, all for the suites with `TEST_SIZE=full`. */
+/** The number of cases of a property test: few for `npm test`, all with `TEST_SIZE=full`. */
 const isFull = process.env['TEST_SIZE'] === 'full';
 
 export const sized = (usual: number, full: number): number => (isFull ? full : usual);

@@ -6,7 +6,7 @@ import { roleUrls } from './pool.js';
 import type { Stack } from './stack.js';
 import type { DoomedWorker } from './worker-process.js';
 
-/** A worker of this stack in a separate process, so that a test can stop and kill it. */
+/** Starts a worker of this stack in a separate process, so that a test can stop and kill it. */
 export function spawnWorker(
   stack: Stack,
   options: Pick<DoomedWorker, 'die' | 'timeouts'> = {},

@@ -27,7 +27,10 @@ export interface StackOptions {
   /** Start a worker in this process. @default true */
   worker?: boolean;
   settings?: Partial<WorkerSettings>;
-  /** Short for a test of an endpoint that says nothing; else no busy machine may meet it. @default 60,000 */
+  /**
+   * Milliseconds. A test of an endpoint that never answers sets a short limit; the default is never reached, even on a busy
+   * machine. @default 60,000
+   */
   modelTimeoutMs?: number;
 }
 
@@ -50,7 +53,7 @@ export async function startStack({
     model: { apiKey: 'test', baseUrl: model.url, summaryModel: 'test-summarizer', timeoutMs: modelTimeoutMs },
     workflowBundle: { codePath: inject('workflowBundlePath') },
     shutdownGraceMs: 500,
-    // At midnight: tests of the sweep say otherwise.
+    // The next sweep is at midnight, unless a test of the sweep sets another interval.
     sweepIntervalMs: 86_400_000,
     ...own,
   };

@@ -12,7 +12,7 @@ import { loadSession } from '../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../src/contract/ids.js';
 import { appendTurn } from '../../src/store/append/turns.js';
 
-/** Unique ids, so that tests of one file need not clean up. */
+/** Returns unique ids, so that the tests of one file need not clean up. */
 export function newSession(tenant = 'acme'): SessionIds {
   return { tenant, session: randomUUID() };
 }
@@ -24,7 +24,7 @@ export function talk(count: number, words = 20): ChatMessage[] {
   }));
 }
 
-/** A new session holding these messages in one turn. */
+/** Creates a session with these messages in one turn. */
 export async function sessionWith(pool: Pool, messages: ChatMessage[], tenant?: string): Promise<SessionIds> {
   const ids = newSession(tenant);
   await appendTurn(pool, { ...ids, turnId: 'first', messages });
@@ -80,7 +80,7 @@ export async function replayed(pool: Pool, ids: SessionIds): Promise<LoggedMessa
   return messages;
 }
 
-/** Rows of one table that belong to the session: what a refused write must leave unchanged. */
+/** Returns the number of rows of one table that belong to the session. A refused write must not change it. */
 export async function countRows(pool: Pool, table: string, { tenant, session }: SessionIds): Promise<number> {
   const { rows } = await pool.query<{ count: number }>(
     `select count(*)::int as count from palimpsest.${table} where tenant_id = $1 and session_id = $2`,

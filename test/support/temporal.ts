@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { inject } from 'vitest';
 
-/** host:port of the Temporal server of this test run. */
+/** Returns host:port of the Temporal server of this test run. */
 export function temporalAddress(): string {
   return inject('temporalAddress');
 }
 
-/** A prefix of task queues that no other test uses, so that all can share one server. */
+/** Returns a prefix of task queues that no other test uses, so that all tests can share one server. */
 export function uniqueQueuePrefix(): string {
   return `test-${randomUUID().slice(0, 8)}`;
 }

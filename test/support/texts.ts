@@ -1,4 +1,4 @@
-/** Values one by one, as a stream of the store gives them, and texts that come in pieces. */
+/** Yields values one by one, like a stream of the store. */
 export async function* each<Value>(values: Iterable<Value>): AsyncGenerator<Value> {
   for (const value of values) yield await Promise.resolve(value);
 }

@@ -19,8 +19,8 @@ export interface TlsProxy {
 const unauthenticated = { ':status': 200, 'content-type': 'application/grpc', 'grpc-status': '16' };
 
 /**
- * A proxy before a gRPC server on 127.0.0.1, as Temporal Cloud's frontend behaves: TLS, a client certificate of its authority, and
- * an authorization header with this key.
+ * Starts a proxy in front of a gRPC server on 127.0.0.1. Like Temporal Cloud's frontend, it requires TLS, a client certificate
+ * of its authority, and an authorization header with this key.
  */
 export async function startTlsProxy(target: string, apiKey: string): Promise<TlsProxy> {
   const [authority, other] = await Promise.all([authorityOf('authority'), authorityOf('another authority')]);

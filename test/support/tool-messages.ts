@@ -1,7 +1,7 @@
 /** Messages that call tools, and their results. */
 import type { ChatMessage } from '../../src/conversation/message.js';
 
-/** An assistant message with one call a pair, without arguments. */
+/** Returns an assistant message with one call for each pair, without arguments. */
 export function calls(...named: [id: string, name: string][]): ChatMessage {
   const tool_calls = named.map(([id, name]) => ({
     id,

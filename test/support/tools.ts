@@ -1,4 +1,7 @@
-/** Tools that a test needs beside the packages of this repository. They are installed once a user, outside of the checkout. */
+/**
+ * Tools that a test needs in addition to the packages of this repository. They are installed once for each user, outside of the
+ * checkout.
+ */
 import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -10,7 +13,7 @@ export type Command = readonly [program: string, ...args: string[]];
 
 const commandLimitMs = 180_000;
 
-/** The program's output. If the program fails, throws with all of its output. */
+/** Returns the program's output. If the program fails, throws an error with the first 8,000 characters of its output. */
 export async function run(
   [program, ...args]: Command,
   { cwd, env = {} }: { cwd?: string; env?: Readonly<Record<string, string>> } = {},
@@ -28,7 +31,9 @@ export async function run(
   }
 }
 
-/** The folder of a tool, whose name has its version; `why` it cannot be installed. */
+/**
+ * Installs a tool unless it is installed, and returns its folder, or `why` it cannot be installed. `name` includes the version.
+ */
 export async function installed(
   name: string,
   install: (folder: string) => Promise<unknown>,
@@ -37,7 +42,7 @@ export async function installed(
   const whole = path.join(folder, 'installed');
   return withLock(`${folder}.lock`, async () => {
     if (existsSync(whole)) return { folder };
-    // A virtual environment of Python cannot be moved, so an unfinished one is known by a missing file.
+    // A virtual environment of Python cannot be moved to its final folder, so the file `installed` tells that it is complete.
     rmSync(folder, { recursive: true, force: true });
     mkdirSync(folder, { recursive: true });
     try {

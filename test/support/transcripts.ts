@@ -7,7 +7,7 @@ import { createGunzip } from 'node:zlib';
 /** Folder of recorded sessions, if the environment names one. */
 const folder = process.env.PALIMPSEST_TRANSCRIPTS;
 
-/** For `describe.skipIf`: says so when recorded sessions are not there. */
+/** For `describe.skipIf`: returns true, and prints a line, if there are no recorded sessions. */
 export function skipWithoutTranscripts(): boolean {
   if (folder === undefined)
     process.stderr.write('PALIMPSEST_TRANSCRIPTS is not set: recorded sessions did not run.\n');
@@ -20,11 +20,11 @@ export interface RecordedLine {
   /** Number of the line in its file, from 1. */
   number: number;
   file: string;
-  /** Malformed on purpose of the collection: orphan results, reused ids, empty turns. */
+  /** Whether the session is malformed on purpose: orphan results, reused ids, empty turns. */
   dirty: boolean;
 }
 
-/** Recorded sessions, one line of JSON each: all of them, or one in `every`. */
+/** Yields recorded sessions, each as one line of JSON: all of them, or one in `every`. */
 export async function* readTranscripts(every = 1): AsyncGenerator<RecordedLine> {
   if (folder === undefined) return;
   let sessions = 0;
@@ -43,7 +43,7 @@ export async function* readTranscripts(every = 1): AsyncGenerator<RecordedLine> 
   }
 }
 
-/** `o200k_tokens` of each session by id, without framing, names and images. */
+/** Returns the `o200k_tokens` of each session by id, without framing, names and images. */
 export async function recordedTokens(): Promise<Map<string, number>> {
   if (folder === undefined) return new Map();
   const lines = (await readFile(path.join(folder, 'index.jsonl'), 'utf8'))

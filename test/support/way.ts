@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 
-/** A way to the server that can be cut. */
+/** A TCP proxy of a server, whose connections a test can cut. */
 export class Way {
   private server: Server | undefined;
   private readonly sockets = new Set<Socket>();
@@ -26,7 +26,7 @@ export class Way {
     return (this.server.address() as AddressInfo).port;
   }
 
-  /** Present connections stay open but pass no more data; later connections work. */
+  /** Makes the present connections stay open but pass no more data; later connections work. */
   swallow(): void {
     for (const socket of this.incoming) socket.unpipe().resume();
     this.incoming.clear();

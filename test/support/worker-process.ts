@@ -1,7 +1,7 @@
 /**
  * A worker in a separate process that ends itself with SIGKILL right before or right after the n-th run of one activity, or
- * stops itself with SIGSTOP in the middle of one, which are the worst moments. Settings come as JSON in `WORKER`; it says
- * `worker: ready`, `stopped`, and whether a stopped activity was `done` or `refused`, each in a line.
+ * stops itself with SIGSTOP in the middle of a run: the worst moments. Settings come as JSON in `WORKER`. It prints the lines
+ * `worker: ready`, `worker: stopped`, and `worker: done` or `worker: refused` as the outcome of the stopped activity.
  */
 import { writeSync } from 'node:fs';
 import { NativeConnection, Worker } from '@temporalio/worker';
@@ -17,11 +17,14 @@ export interface DoomedWorker {
   queuePrefix: string;
   workflowBundlePath: string;
   modelUrl: string;
-  /** Of its connections to PostgreSQL. */
+  /** Time limits of its connections to PostgreSQL. */
   timeouts?: DatabaseTimeouts;
-  /** Absent: lives until it is killed from outside. */
+  /** When the process ends itself. Absent: it runs until it is killed from outside. */
   die?: { when: 'before' | 'after'; activity: string; nth: number };
-  /** Right before its first statement of this kind, once for each session whose id begins with this. */
+  /**
+   * The process stops itself right before the activity's first `begin` or `commit`, once for each session whose id begins with
+   * `sessions`.
+   */
   stop?: { activity: string; before: 'begin' | 'commit'; sessions: string };
 }
 

@@ -11,7 +11,7 @@ import { columnsOfTerminal, printable, wrapped } from '../terminal/table.js';
 
 export const exitCodes = { done: 0, failed: 1, usage: 2, nothing: 3, interrupted: 130 } as const;
 
-/** One call of a command: its options, its output, and its connections, which open at first use. */
+/** One call of a command with its options, its output and its connections. A connection is opened at its first use. */
 export class Run {
   readonly out: Output;
   /** Aborted by Ctrl-C, and when the reader of the output closes it. */

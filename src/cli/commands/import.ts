@@ -25,9 +25,9 @@ export function addImportCommand(group: CommandGroup): void {
           ['palimpsest import exports/ --dry-run --json', 'check everything without storing'],
         ],
         notes:
-          'PATH is a file (JSON, JSONL, .gz of these: a session, many, or the log of an agent), a folder of .json, .jsonl,\n' +
-          '.ndjson and .traj files, or - for standard input. A query returns the columns id and messages (one session per row),\n' +
-          'or id and message (one message per row, ordered by session and position).\n' +
+          'PATH is a file, a folder of .json, .jsonl, .ndjson and .traj files, or - for standard input. A file is JSON or JSONL,\n' +
+          'also as .gz, with one session, several sessions, or the log of an agent. A query returns the columns id and messages\n' +
+          '(one session per row), or id and message (one message per row, ordered by session and position).\n' +
           'Exit codes: 0 all sessions are stored, 1 some were set aside.\n' +
           'Nothing is compacted by an import: `palimpsest backfill start` does that.',
       },

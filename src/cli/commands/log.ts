@@ -38,13 +38,16 @@ function addSearch(group: CommandGroup): void {
         arguments: '<session> <query>',
         summary: 'find originals, evicted or not',
         description:
-          'Finds messages of archive and tail with any word of the query, identifiers also by their parts. Messages ' +
-          'with an identifier exactly as written come first, then those with more and rarer words. A part of the query ' +
-          'in double quotes must match exactly, ignoring case; with --substring the whole query must. The match is shown ' +
-          'between « and ».',
+          'Finds messages of the archive and the tail that contain any word of the query; identifiers are also found by ' +
+          'their parts. Messages that contain an identifier exactly as written come first, then messages with more words ' +
+          'of the query, or rarer ones. A part of the query in double quotes must match exactly, ignoring case; with ' +
+          '--substring the whole query must. The match is shown between « and ».',
         examples: [
           ['palimpsest search ticket-4711 "refund order" --after 1', 'words in any order, with the reply'],
-          [`palimpsest search ticket-4711 '"refund order" bank'`, 'with exactly these two words'],
+          [
+            `palimpsest search ticket-4711 '"refund order" bank'`,
+            'the exact phrase, messages with "bank" first',
+          ],
           [
             'palimpsest search ticket-4711 dog puppy --speaker Ada --from 2026-03',
             'messages of Ada since March',
@@ -90,7 +93,7 @@ function addSearch(group: CommandGroup): void {
     .option('--exit-code', 'exit with 3 if nothing was found');
 }
 
-/** A number is a message, anything else a time. */
+/** A text such as `2026-03` is a time; any other text must be the number of a message. */
 function rangeOf({ from, through }: SearchFlags): {
   [bound in 'fromSeq' | 'throughSeq']?: number | undefined;
 } & { [bound in 'from' | 'through']?: string | undefined } {
@@ -109,8 +112,8 @@ function addTool(group: CommandGroup): void {
         arguments: '<session>',
         summary: 'print the exact output of a tool',
         description:
-          'Prints the original content of a tool result by its call id, as in the log or in the context, or of any ' +
-          'message by its seq; exact, page by page.',
+          'Prints the original content of a tool result, named by its call id (as in the log or in the context), or of any ' +
+          'message, named by its seq. The text is exact and is printed page by page.',
         examples: [
           ['palimpsest tool ticket-4711 --call call_9f2 > result.txt', 'the newest result of this call'],
           ['palimpsest tool ticket-4711 --seq 17 --offset 20000 --json', 'the second page of message 17'],
@@ -171,7 +174,7 @@ function addExport(group: CommandGroup): void {
         description:
           'Writes the file that the session was imported from: the same JSON or JSON lines, with the messages that ' +
           'were appended since. A session that was appended turn by turn becomes the list of its messages in its own ' +
-          'format. Ends with the last message that the log had when it began.',
+          'format. The file ends with the last message that the log had when the export began.',
         examples: [
           ['palimpsest export ticket-4711 --out ticket-4711.json', 'as a file'],
           ['palimpsest export ticket-4711 | gzip > ticket-4711.json.gz', 'into a pipe'],
@@ -259,7 +262,10 @@ function addExpand(group: CommandGroup): void {
     .option('--part <number>', 'read only this archive part')
     .option('--from <seq>', 'first message (default: the first of the part, or of the log)')
     .option('--limit <number>', 'number of messages, up to 1000 (default: 50)')
-    .option('--max-characters <number>', 'largest number of characters of their JSON (default: 100000)');
+    .option(
+      '--max-characters <number>',
+      'maximum length of the messages as JSON, in characters (default: 100000)',
+    );
 }
 
 function addHistory(group: CommandGroup): void {
@@ -270,10 +276,10 @@ function addHistory(group: CommandGroup): void {
       summary: 'print the archive as Markdown',
       description:
         'Streams the evicted messages as Markdown, one section for each archive part. The output only grows at its ' +
-        'end. With --json it prints one object on each line, `{"markdown": …}`.',
+        'end, unless an earlier generation is restored. With --json it prints one object on each line, `{"markdown": …}`.',
       examples: [
         ['palimpsest history ticket-4711 > history.md', 'as a file'],
-        ['palimpsest history ticket-4711 | grep "^## "', 'the time and messages of each part'],
+        ['palimpsest history ticket-4711 | grep "^## "', 'the time of each part'],
       ],
     },
     async (run, args) => {

@@ -66,7 +66,7 @@ export function addServerCommands(group: CommandGroup): void {
 }
 
 const transcripts =
-  'FILE contains one or more sessions, in any format that import reads: JSON, JSONL, .gz of these; a folder, or - for standard input.';
+  'FILE is a file with one or more sessions in any format that import reads (JSON or JSONL, also as .gz), a folder, or - for standard input.';
 
 export function addDevCommands(group: CommandGroup): void {
   group

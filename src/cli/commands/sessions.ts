@@ -87,10 +87,10 @@ function addContext(group: CommandGroup): void {
       {
         name: 'context',
         arguments: '<session>',
-        summary: 'show the context that the model is sent now',
+        summary: 'show the context that the model would receive now',
         description:
-          'Reads the context: as one line per message (origin, tokens, first words), or with ' +
-          '--json as the messages themselves. Reading may store reductions if the context would not fit otherwise.',
+          'Prints the context: one line per message (origin, tokens, first words), or with ' +
+          '--json the messages themselves. Reading may store reductions if the context would not fit otherwise.',
         examples: [
           ['palimpsest context ticket-4711', 'its content'],
           ['palimpsest context ticket-4711 --json | jq .messages', 'the messages, ready to send'],

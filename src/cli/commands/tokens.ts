@@ -12,8 +12,8 @@ export function addTokenCommands(parent: CommandGroup): void {
     name: 'token',
     summary: 'make, list and revoke tokens of the HTTP API',
     description:
-      'Tokens of a tenant, kept in PostgreSQL as hashes. Each has scopes, may expire, and can be revoked at once. Works on ' +
-      'PostgreSQL alone, or with --url through the API with a token that has the scope admin.',
+      'Tokens of a tenant, kept in PostgreSQL as hashes. Each has scopes, may expire, and can be revoked at once. These ' +
+      'commands need PostgreSQL alone or, with --url, the API and a token that has the scope admin.',
     examples: [
       ['palimpsest token create support-agent --tenant acme --scope append --scope read', 'for an agent'],
       ['palimpsest token list --tenant acme', 'all tokens of the tenant'],
@@ -124,7 +124,7 @@ function addRevoke(group: CommandGroup): void {
   );
 }
 
-/** PostgreSQL alone serves: no Temporal need run. */
+/** The client for these commands needs PostgreSQL alone, so Temporal need not run. */
 async function clientOf(run: Run): Promise<Pick<PalimpsestClient, 'createToken' | 'tokens' | 'revokeToken'>> {
   if (run.overHttp) return run.client();
   const pool = await run.pool();

@@ -110,7 +110,7 @@ ${cases(places)}
     ${flagsOf(places, ({ takesFile }) => takesFile)}) COMPREPLY=($(compgen -f -- "$present")); return ;;
     ${flagsOf(places, ({ takesValue, takesFile }) => takesValue && !takesFile)}) return ;;
   esac
-  # Readline replaces only what stands behind the last colon.
+  # Readline replaces only the text after the last colon.
   local before="\${present%"\${present##*:}"}"
   if [[ "$present" == -* ]]; then
     COMPREPLY=($(compgen -W "$flags" -- "$present"))
@@ -158,7 +158,7 @@ compdef _palimpsest palimpsest
 
 const quoted = (text: string): string => `'${text.replaceAll('\\', '\\\\').replaceAll("'", "\\'")}'`;
 
-/** fish splits the line itself; a helper checks whether the line has this command and no argument yet. */
+/** fish splits the line itself; a helper function checks whether the line has this command and no argument yet. */
 function fishScript(places: readonly Place[]): string {
   const lines = [
     '# fish completion for palimpsest: palimpsest completion fish > ~/.config/fish/completions/palimpsest.fish',

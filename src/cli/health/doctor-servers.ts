@@ -214,7 +214,7 @@ function checkVersion(version: string, embedded: boolean): Finding {
     );
   return ok(
     'priorities',
-    `take effect if matching.useNewMatcher (on by default from 1.31) and matching.enableFairness are switched on in the cluster; history.transferProcessorMaxPollRPS=300 saves up to 50 ms a step`,
+    `take effect if matching.useNewMatcher (on by default from 1.31) and matching.enableFairness are switched on in the cluster; history.transferProcessorMaxPollRPS=300 saves up to 50 ms per step`,
   );
 }
 

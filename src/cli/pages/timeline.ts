@@ -42,7 +42,10 @@ async function show(out: Output, found: Timeline): Promise<void> {
     out.note(`the last ${mostRows} of ${compactions.length}; --json has them all`);
 }
 
-/** These sizes are of the stored context; a read shortens a context above the budget. */
+/**
+ * Returns a note on sizes above the budget, or null. The timeline has the sizes of the stored context; a read shortens a
+ * context above the budget.
+ */
 function beyondBudget({ turns, budget }: Timeline): string | null {
   const above = turns.filter(({ contextTokens }) => contextTokens > budget);
   if (above.length === 0) return null;

@@ -118,8 +118,8 @@ class DevSession {
         api: !this.leaves,
       });
     } catch (error) {
-      // After Ctrl-C this error is no failure: the terminal sends the signal to child processes, too, and so ends the step that
-      // waits for one.
+      // After Ctrl-C this error is not a failure: the terminal sends the signal to the child processes too, so that the step
+      // that waits for one of them fails.
       if (controller.signal.reason instanceof Interrupted) {
         screen.line('interrupted');
         return 130;

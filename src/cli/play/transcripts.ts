@@ -79,7 +79,7 @@ function asFailure(error: unknown, file: string): PalimpsestError {
   const message = error instanceof Error ? error.message : String(error);
   return new PalimpsestError('Input.Invalid', `${file} cannot be read: ${message}`, {
     path: 'messages',
-    hint: 'Name the format with --format of import, or omit the file.',
+    hint: 'Check the file with `palimpsest import --dry-run --format …`, or omit it.',
     cause: error,
   });
 }

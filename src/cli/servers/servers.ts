@@ -14,7 +14,7 @@ import { seconds } from '../terminal/numbers.js';
 
 export interface Servers {
   database: Database;
-  /** The database as its migrations reach it. */
+  /** The connection for migrations, and the roles that they make in the embedded server. */
   owner: { url: string; roles?: RolePasswords };
   temporal: TemporalSettings;
   /** Web UI of the embedded Temporal server; null for an external server. */

@@ -29,7 +29,7 @@ const graceMs = 2_000;
 
 /**
  * Starts everything on `servers` and reports the times. A worker that fails, or an embedded server that ends, aborts
- * `controller` with its error. An abort during the start ends it.
+ * `controller` with its error. If `controller` is aborted during the start, the start ends.
  */
 export async function openStack(
   opening: Promise<Servers>,

@@ -18,7 +18,7 @@ export function errorLines(error: unknown): string[] {
 export const errorJson = (session: string, error: unknown): string =>
   JSON.stringify({ session, error: errorShape(error) });
 
-/** The `--json` output in place of a result, or after the part of it that was printed. */
+/** The `--json` output in place of a result, or after the part of the result that was printed already. */
 export function failureJson(error: unknown): string {
   const hint = error instanceof PalimpsestError ? error.hint : undefined;
   return JSON.stringify({ error: { ...errorShape(error), ...(hint === undefined ? {} : { hint }) } });
@@ -40,7 +40,7 @@ function errorShape(error: unknown): ErrorShape {
 const advice = (program: string): Partial<Record<FailureType, string>> => ({
   'Llm.RateLimited': "raise the endpoint's limit, or lower summary.concurrency",
   'Llm.Unavailable': `check the endpoint (\`${program} doctor\`)`,
-  'Llm.ContextOverflow': 'set summary.contextWindow if it repeats',
+  'Llm.ContextOverflow': 'if this recurs, set summary.contextWindow',
   'Llm.Rejected': 'correct OPENAI_API_KEY, OPENAI_BASE_URL or PALIMPSEST_SUMMARY_MODEL of the workers',
   'Llm.BadOutput': 'try another summary model',
   'Llm.InFlight': 'nothing: another compaction has asked for this answer, and it will be used',
@@ -50,7 +50,8 @@ const advice = (program: string): Partial<Record<FailureType, string>> => ({
   'Store.StaleGeneration': 'nothing: the compaction is planned again',
   'Store.DigestGone': 'nothing: the request is repeated; if this recurs, raise retention.digests',
   'Store.Corrupt': `run \`${program} verify\`; restore the damaged sessions from a backup`,
-  'Store.Busy': 'repeat it; if it remains, look for a stopped process: `select * from pg_stat_activity`',
+  'Store.Busy':
+    'repeat the call; if it fails again, look for a stopped process: `select * from pg_stat_activity`',
   'Store.Unavailable': `check DATABASE_URL; run \`${program} doctor\``,
   'Temporal.Unavailable': `check TEMPORAL_ADDRESS; run \`${program} doctor\``,
   'Worker.Failed':

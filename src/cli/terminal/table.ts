@@ -1,4 +1,4 @@
-/** Tables without lines, easy to pipe and read: one line per row, never wider than the terminal. */
+/** Tables without rules between the cells, easy to pipe and read: one line of text per row, never wider than the terminal. */
 import stringWidth from 'string-width';
 
 export interface Column<Row> {
@@ -6,8 +6,12 @@ export interface Column<Row> {
   value: (row: Row) => string;
   /** Numbers are aligned right. @default 'left' */
   align?: 'left' | 'right';
-  /** Minimum columns when shortened: ids in the middle, texts at the end. */
+  /**
+   * Minimum width in terminal columns. Absent: the column is narrowed only on a terminal that is too narrow for every other
+   * way.
+   */
   least?: number;
+  /** Place where a text is shortened: ids in the middle, texts at the end. @default 'middle' */
   shorten?: 'middle' | 'end' | ((text: string, width: number) => string);
   /** Order in which columns are dropped if the width is too small, highest first. Absent: never dropped. */
   dispensable?: number;
@@ -74,7 +78,7 @@ function fitting<Row>(columns: readonly Column<Row>[], rows: readonly Row[], wid
 const total = <Row>(sized: readonly Sized<Row>[]): number =>
   sized.reduce((sum, { size }) => sum + size, gap.length * (sized.length - 1));
 
-/** Of the columns that may shrink, the widest shrinks first. */
+/** Returns the columns with the widest narrowed first, each at most to its `least`. */
 function shrunk<Row>(natural: readonly Sized<Row>[], width: number): Sized<Row>[] {
   const sized = natural.map((one) => ({ ...one }));
   for (let over = total(sized) - width; over > 0; over--) {
@@ -116,7 +120,7 @@ export const widthOf = (text: string): number => stringWidth(text);
 
 const segmenter = new Intl.Segmenter();
 
-/** The part of the text that fits, without cutting a character that consists of several code points. */
+/** Returns the part of the text that fits. A character that consists of several code points is not cut. */
 function taken(text: string, width: number, from: 'start' | 'end' = 'start'): string {
   const segments = segmenter.segment(text);
   let room = width;
@@ -138,7 +142,7 @@ export function shortenMiddle(text: string, width: number): string {
 export const shortenEnd = (text: string, width: number): string =>
   widthOf(text) <= width ? text : `${taken(text, width - 1)}…`;
 
-/** Returns a section of the text that starts shortly before `at`, a code unit. */
+/** Returns a part of the text that starts shortly before `at`, an index in code units. */
 export function shortenAround(text: string, width: number, at: number): string {
   if (widthOf(text) <= width || at <= width / 2) return shortenEnd(text, width);
   return shortenEnd(`…${taken(text.slice(0, at), Math.floor(width / 4), 'end')}${text.slice(at)}`, width);
@@ -150,7 +154,10 @@ export function padded(text: string, width: number, align: 'left' | 'right' = 'l
   return align === 'right' ? blanks + text : text + blanks;
 }
 
-/** Wraps at blanks into lines of at most `width` and at least one character; a longer word is cut. */
+/**
+ * Wraps at blanks into lines of at most `width` columns; a longer word is cut. Each line has at least one character, even if
+ * that character is wider.
+ */
 export function wrapped(text: string, width: number): string[] {
   const lines = text.split('\n');
   return width === Infinity ? lines : lines.flatMap((line) => wrappedLine(line, width));

@@ -17,7 +17,7 @@ interface ReadBody {
 /** Longest JSON of a turn without its messages, in code units. */
 const longestRest = 1024 * 1024;
 
-/** Throws `Input.Invalid`, `Input.TooLarge`. */
+/** Throws `Input.Invalid` or `Input.TooLarge`. */
 function readBody(bytes: Uint8Array): ReadBody {
   if (!isUtf8(bytes)) throw invalid('The body is not UTF-8.', 'body', 'Send JSON in UTF-8.');
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
@@ -29,7 +29,7 @@ function readBody(bytes: Uint8Array): ReadBody {
   if (Array.isArray(messages))
     return { rest, messages: { bytes: sharedText(JSON.stringify(messages)), count: messages.length } };
   if (messages === undefined) return { rest, messages: null };
-  // Not a list: the check of the body reports this.
+  // `messages` is not a list; the check of the body reports this.
   return { rest: { ...others, messages: null }, messages: null };
 }
 

@@ -1,7 +1,6 @@
 /**
- * A few threads for work that would block the event loop: bodies and turns with many messages or megabytes. They
- * start on first use and do not keep the process alive. One of them takes only short work, so that no short job waits
- * long behind megabytes.
+ * A few threads for work that would block the event loop: bodies and turns with many messages or megabytes. They start on first
+ * use and do not keep the process alive. One of them takes only short work, so that no short job waits long behind long ones.
  */
 import { availableParallelism } from 'node:os';
 import { Worker, type TransferListItem } from 'node:worker_threads';

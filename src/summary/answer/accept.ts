@@ -1,6 +1,6 @@
 /**
- * The only way in which text becomes a digest or a snapshot. Other systems replace the history by error texts, refusals and
- * empty answers (langchain-ai/langchain#38867); here the types exclude such texts.
+ * Only the functions of this file make a digest or a snapshot of a text. Other systems replace the history by error texts,
+ * refusals and empty answers (langchain-ai/langchain#38867); here the types exclude such texts.
  */
 import { PalimpsestError } from '../../errors.js';
 import type { TokenCounter } from '../../tokens/counter.js';
@@ -31,7 +31,7 @@ export interface Acceptance {
   sections?: readonly Section[];
 }
 
-/** The acceptance of a model's answer, which must have content of its record. */
+/** The sizes by which a model's answer is accepted, and the record with which the answer must share content. */
 export interface AnswerAcceptance extends Acceptance {
   ground: Ground;
 }
@@ -51,9 +51,9 @@ export function digestLimit(maxTokens: number): number {
 }
 
 /**
- * The digest in a model's answer, without wrappers. Throws `Llm.BadOutput` for text that is not a summary (empty, or without
- * content of its record, such as refusals and error texts), and `Summary.NotSmaller` if it is not smaller than its source or far
- * above its limit.
+ * Returns the digest in a model's answer, without wrappers. Throws `Llm.BadOutput` for a text that is not a summary: an empty
+ * text, or one that shares too little content with its record, such as a refusal or an error text. Throws `Summary.NotSmaller`
+ * if the text is not smaller than its source or is far above its limit.
  */
 export function acceptDigest(text: string, { maxTokens, ground, ...rest }: AnswerAcceptance): Digest {
   const limits = { ...rest, maxTokens: digestLimit(maxTokens) };
@@ -61,16 +61,16 @@ export function acceptDigest(text: string, { maxTokens, ground, ...rest }: Answe
 }
 
 /**
- * Accepts a snapshot of the extractive summarizer, or an accepted draft; `ground` as for an answer. Throws like
- * {@link acceptDigest}; never trims.
+ * Accepts a snapshot of the extractive summarizer, or a draft. With `ground`, the snapshot must share content with the record,
+ * as an answer must. Throws like {@link acceptDigest}; never shortens the text.
  */
 export function acceptSnapshot(text: string, limits: Acceptance, ground?: Ground): Snapshot {
   return accept(text, 'snapshot', limits, ground) as Snapshot;
 }
 
 /**
- * Accepts a journal that `layeredSnapshot` joined from accepted entries. The text stays unchanged, so that its beginning never
- * changes. Throws like {@link acceptDigest}, and also if a layer is empty.
+ * Accepts a journal that `layeredSnapshot` joined from accepted entries. The text stays unchanged, so that the beginning of the
+ * journal stays the same from one compaction to the next. Throws like {@link acceptDigest}, and also if a layer is empty.
  */
 export function acceptLayered(text: string, { sections, ...size }: Acceptance): Snapshot {
   const layers = layersOf(text);

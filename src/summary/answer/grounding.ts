@@ -1,6 +1,6 @@
 /**
  * The content of a text, in any language: its words, the character pairs of scripts without spaces between words, its numbers
- * and identifiers. Each has a weight that states its share in the content. There are no word lists.
+ * and identifiers. Each has a weight, its share in the content. There are no word lists.
  */
 
 /** The content of one text. */
@@ -20,12 +20,15 @@ function plainForm(text: string): string {
   return /[^\0-\x7F]/.test(text) ? text.normalize('NFKC').replace(/[\p{Cf}\u0640\u064B-\u065F]/gu, '') : text;
 }
 
-/** Joins 1,200 and 1 200 to 1200. A text may also mean two numbers: `HAT260 167`. */
+/** Writes 1,200 and 1 200 as 1200. Two separate numbers may be joined too: `HAT260 167`. */
 function ungrouped(text: string): string {
   return text.replace(/(?<=\d)[,'\u2019 ](?=\d{3}(?!\d))/g, '');
 }
 
-/** Korean has spaces, but attaches grammar to its words. U+30FC lengthens a vowel. */
+/**
+ * Scripts that are compared by character pairs. Korean has spaces, but attaches grammar to its words. U+30FC lengthens a
+ * Japanese vowel.
+ */
 const together =
   '\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Hangul}\\p{Script=Thai}\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}\\u30FC';
 const isUnspaced = new RegExp(`[${together}]`, 'u');
@@ -54,7 +57,7 @@ function matterOf(text: string): Matter {
   return { words, grams, exact: exactIn(text), meanLength: count === 0 ? USUAL_MEAN : total / count };
 }
 
-/** Encoded bytes and compounds must not change the mean. */
+/** Maximum length with which a word counts in the mean, so that encoded bytes and compounds do not raise it. */
 const LONGEST_COUNTED = 12;
 const USUAL_MEAN = 4.6;
 
@@ -174,7 +177,10 @@ interface Grounding {
   needed: number;
 }
 
-/** Chosen with recorded sessions and the training half of test/acceptance; the other half measures them (docs/decisions.md). */
+/**
+ * These constants were chosen with recorded sessions and the training half of test/acceptance; the other half measures them
+ * (docs/decisions.md).
+ */
 const LEAST_JUDGED = 4;
 const SHARE_NEEDED = 0.12;
 const FIRST_NEEDED = 6;
@@ -182,8 +188,8 @@ const FIRST_NEEDED = 6;
 const FIRST_WITHOUT_EXACT = 15;
 const PER_ROOT = 0.7;
 /**
- * Content that the record lacks counts against the answer with this share of its weight. Pairs count less, since they also
- * arise between two words.
+ * Content that the record lacks counts against the answer with this share of its weight. Character pairs count less, since they
+ * also arise where two words meet.
  */
 const FOREIGN_WORD = 0.5;
 const FOREIGN_GRAM = 0.25;
@@ -193,10 +199,10 @@ const ABROAD = { least: 6, most: 16, perRoot: 0.8, oneName: 5, longestName: 8 };
 const ENDINGS = [1, 2, 3];
 const SHORTEST_STEM = 5;
 
-/** The record, to compare answers with. Takes time linear in the texts. */
+/** A record with which answers are compared. The time is linear in the texts. */
 export class Ground {
   private readonly matter: Matter;
-  /** Numbers and identifiers. A number with separators (`12,000`) is held both as one number and in its parts. */
+  /** Numbers and identifiers. A number with separators (`12,000`) is included as one number and as its parts. */
   private readonly exact: ReadonlyMap<string, number>;
   private readonly names: ReadonlySet<string>;
   /** The names shortened by their last letter, their last two and their last three. */
@@ -224,7 +230,10 @@ export class Ground {
     this.exact = new Map([...exactIn(ungrouped(this.text)), ...this.matter.exact]);
   }
 
-  /** Null if the record has nothing to compare with, such as a greeting, or media alone. */
+  /**
+   * Returns the evidence in an answer. Null if the record has too little content for a comparison, such as a greeting, or media
+   * alone.
+   */
   of(answer: string): Grounding | null {
     if (this.weight + this.exactWeight < LEAST_JUDGED) return null;
     const text = plainForm(answer.replace(/<[^<>\n]{0,400}>/g, ' ')).toLowerCase();
@@ -246,7 +255,7 @@ export class Ground {
     return sum;
   }
 
-  /** Words of the request do not count. */
+  /** Returns the weight of the shared words, less a share of the other words. Words of the request do not count. */
   private wordsIn({ words }: Matter): number {
     let sum = 0;
     for (const [word, length] of words) {

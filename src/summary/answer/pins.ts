@@ -12,8 +12,8 @@ import type { Steps } from '../../steps.js';
 import { plainTextOf } from '../text/sentences.js';
 
 /**
- * A suffix for all tags of a head if a pin, which is not escaped, spells one of them: a hash of the pins, which no pin can
- * contain, so that no pin ends or opens a part of the head. '' if no pin spells a tag.
+ * Returns a suffix for all tags of a head, or '' if no pin contains one of these tags. Pins are not escaped, so such a pin
+ * could begin or end a part of the head. The suffix is a hash of the pins, which no pin can contain.
  */
 export function nonceFor(pins: readonly string[]): string {
   if (pins.every((pin) => escapeTags(pin) === pin)) return '';
@@ -36,7 +36,7 @@ export function missingPins(pins: readonly string[], text: string): number[] {
   return pins.flatMap((pin, index) => (text.includes(pin) ? [] : [index]));
 }
 
-/** Maximum number of texts that one pattern pins, newest first, and of characters of each, so that every pattern is bounded. */
+/** Maximum number of texts that one pattern pins (the newest ones), and maximum characters of each. */
 export const MOST_MATCHES = 50;
 const LONGEST_MATCH = 1_000;
 
@@ -78,7 +78,10 @@ export function* pinnedTexts(
   return [...texts];
 }
 
-/** A pattern that the current checks refuse, in a policy that was stored before them. It pins no further text. */
+/**
+ * A pattern that the present checks refuse, in a policy that was stored before these checks existed. The pattern pins no
+ * further text.
+ */
 export interface SkippedPin {
   /** `policy.pins[2].pattern` */
   path: string;
@@ -96,8 +99,8 @@ export function skippedPins(pins: readonly Pin[]): SkippedPin[] {
 }
 
 /**
- * Whether an earlier pinned text may be a match of this pattern. Its surroundings are unknown, so a pattern with word boundaries
- * keeps texts that it could have matched, and a refused pattern keeps all texts.
+ * Whether an earlier pinned text may be a match of this pattern. The text around the match is unknown, so every text may be a
+ * match of a pattern with word boundaries, or of a refused pattern.
  */
 export function mayHaveMatched(pattern: string, text: string): boolean {
   if (/\\b/i.test(pattern) || problemOfPattern(pattern) !== null) return true;

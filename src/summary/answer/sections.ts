@@ -40,7 +40,7 @@ export const sections = [
 
 export type SectionKey = (typeof sections)[number]['key'];
 
-/** The section for claims of tools, regardless of the policy's sections. */
+/** The section for claims of tools, also if the policy has other sections. */
 export const factsSection: Section = sections[4];
 
 /**
@@ -76,8 +76,8 @@ interface LayerRange {
 
 /**
  * Joins layers to one snapshot, oldest first, each under `### Messages 1–57`, or `### Messages 1–57, 7–9 May 2023`. Further
- * layers follow at the end, so the text of earlier layers never changes. A line of a layer that looks like a heading of layers
- * loses its marks.
+ * layers follow at the end, so the text of earlier layers never changes. A line of a layer that looks like such a heading loses
+ * its `#` marks.
  */
 export function layeredSnapshot(layers: readonly (LayerRange & { text: string })[]): string {
   return layers

@@ -58,8 +58,8 @@ export function hasSections(text: string, among: readonly Section[] = sections):
 }
 
 /**
- * Items of each section in order, without bullets. Text before the first heading, text after the heading of a layer, and free
- * text count as `state`, or as the last section if there is no `state`.
+ * Returns the items of each section in order, without bullets. Text before the first heading, and text after the heading of a
+ * layer, counts as `state`, or as the last section if there is no `state`.
  */
 export function parseSnapshot(text: string): Map<SectionKey, string[]>;
 export function parseSnapshot(text: string, among: readonly Section[]): Map<string, string[]>;
@@ -88,7 +88,7 @@ export function parseSnapshot(text: string, among: readonly Section[] = sections
 
 const bulletMark = /^(?:[-*+•]|\d{1,3}[.)])\s+/;
 
-/** A bullet begins an item; an indented or plain line continues the item before. */
+/** A bullet or an unindented line begins an item; an indented line continues the item before. */
 function addLine(items: string[], line: string): void {
   const text = line.trim();
   if (text === '') return;
@@ -99,7 +99,7 @@ function addLine(items: string[], line: string): void {
   else items.push(text);
 }
 
-/** The snapshot text of the sections that are not empty. Every item becomes one line, so none can open a section. */
+/** The snapshot text of the sections that are not empty. Every item becomes one line, so that no item can open a section. */
 export function formatSnapshot(
   items: ReadonlyMap<string, readonly string[]>,
   among: readonly Section[] = sections,

@@ -91,7 +91,8 @@ function endOfObject(text: string, start: number): number | null {
 }
 
 /**
- * Parses JSON, also with line ends inside strings or superfluous commas, as smaller models write it; undefined for other text.
+ * Parses JSON, also with line ends inside strings or superfluous commas, which smaller models write. Returns undefined for
+ * other text.
  */
 function parsed(json: string): unknown {
   for (const candidate of [json, repaired(json)]) {
@@ -138,7 +139,10 @@ const DEEPEST = 4;
 const titleKeys = ['section', 'title', 'heading', 'key', 'name'];
 const itemKeys = ['items', 'bullets', 'content', 'points', 'entries', 'text', 'value'];
 
-/** Adds the items of an answer's sections to `items`. Fields that name no section join the last section of their object. */
+/**
+ * Adds the items of an answer's sections to `items`. If an object has fields that name sections, its other fields join the
+ * section `state` or, if the policy has none, the last section.
+ */
 function collect(
   value: unknown,
   sections: readonly Section[],
@@ -203,7 +207,10 @@ function add(items: Map<string, string[]>, section: string, found: readonly stri
   items.set(section, [...(items.get(section) ?? []), ...found]);
 }
 
-/** Bullets in a value of any shape: strings by line, lists by entry, objects as `key: value` in one bullet. */
+/**
+ * Returns the bullets in a value of any shape: one for each line of a string, entry of a list, or field of an object (as `key:
+ * value`).
+ */
 function itemsOf(value: unknown, depth = 0): string[] {
   if (value === null || value === undefined || depth > DEEPEST) return [];
   if (typeof value === 'string') return value.split('\n').map(bullet).filter(saysSomething);

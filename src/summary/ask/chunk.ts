@@ -1,6 +1,7 @@
 /**
- * Slices of the evicted range that fit one summarizer request. They are cut from the left edge, so that a later plan that
- * evicts more finds digests for all but the last chunk. Offsets are UTF-16 positions in {@link renderMessage}'s text.
+ * Slices of the evicted range that fit one summarizer request. They are cut from the beginning of the range, so that a later
+ * plan that evicts more messages finds the digests of all chunks but the last. Offsets are UTF-16 positions in {@link
+ * renderMessage}'s text.
  */
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
@@ -49,9 +50,9 @@ const SMALLEST_HALVED = 512;
 
 /**
  * Chunks of at most `chunkTokens` tokens that cover all items, in order and without overlap. Chunks end at message boundaries;
- * only a message larger than a whole chunk is split. The same left edge gives the same chunks except the last. An eighth of
- * each chunk, at most 256 tokens, stays free, so that a short remainder can join the chunk before it. A slice label counts as
- * 80 tokens; in chunks below 400 tokens, it counts as less than it may need.
+ * only a message larger than a whole chunk is split. Ranges that begin at the same message give the same chunks, except for the
+ * last. An eighth of each chunk, at most 256 tokens, stays free, so that a short remainder can join the chunk before it. The
+ * label of a slice counts as 80 tokens, in chunks below 400 tokens as less than it may need.
  */
 export function cutChunks(
   items: readonly ChunkItem[],
@@ -129,8 +130,8 @@ function total(pieces: readonly Piece[]): number {
 }
 
 /**
- * Splits a chunk into two of about equal size with exactly its text, between messages if a boundary lies in the middle third.
- * Null below 64 tokens. `items` has the messages of the chunk, with their texts.
+ * Splits a chunk into two of about equal size that together have exactly its text, between two messages if a boundary lies in
+ * the middle third. Null for a chunk below 64 tokens. `items` has the messages of the chunk, with their texts.
  */
 export function halveChunk(
   chunk: ChunkRef,
@@ -185,7 +186,7 @@ export function halveChunk(
   ];
 }
 
-/** The range of characters that the chunk reads of a message of this length. */
+/** The range of characters that the chunk contains of a message of this length. */
 function rangeIn(chunk: ChunkRef, seq: number, length: number): [from: number, to: number] {
   const from = seq === chunk.fromSeq ? chunk.fromChar : 0;
   const to = seq === chunk.throughSeq && chunk.throughChar !== null ? chunk.throughChar : length;
@@ -218,8 +219,8 @@ export function transcriptOf(chunk: ChunkRef, messages: readonly LoggedMessage[]
 }
 
 /**
- * The messages as the chunk reads them: a message that it reads in part has the text of the slice. Calls stay whole with their
- * message. A comparison with the digest of a slice therefore takes time in proportion to the slice, not to the message.
+ * Returns the messages as the chunk contains them: of a message that is split, only the text of the slice; calls stay whole.
+ * Comparing them with the digest of a slice therefore takes time in proportion to the slice, not to the message.
  */
 export function readBy(chunk: ChunkRef, messages: readonly LoggedMessage[]): LoggedMessage[] {
   return messages.map((logged) => {

@@ -72,8 +72,8 @@ export interface NotesInput {
   /** Null if a separate request asks for the changes. */
   state: AskedState | null;
   /**
-   * Whether the agent calls tools in the chunk. Without calls it may be a conversation, or the work of an agent whose tools are
-   * text.
+   * Whether the agent calls tools in the chunk. A chunk without calls may be a conversation, or the work of an agent that calls
+   * its tools in plain text.
    */
   hasCalls: boolean;
   /** Whether some messages have a time. */
@@ -113,7 +113,7 @@ export function notesRequest({
   );
 }
 
-/** People mention days; records of tool calls without times do not. */
+/** Asks for days only if the record can have them: in what people say, or in the times of the messages. */
 function whatToNote(hasCalls: boolean, hasHours: boolean): string[] {
   return [...(hasCalls ? [] : [talk]), work, ...(hasCalls && !hasHours ? [] : [days])];
 }
@@ -205,7 +205,10 @@ function linesFor(maxTokens: number): number {
   return Math.max(2, Math.round(maxTokens / LINE_TOKENS));
 }
 
-/** Leaves tokens for an answer longer than requested: a truncated answer loses its last line and the state after it. */
+/**
+ * Factor of the output limit, for answers that are longer than requested: a truncated answer loses its last line and the state
+ * after it.
+ */
 const ANSWER_ROOM = 1.5;
 
 /** `notes`: tokens of notes among the requested tokens. */
@@ -227,8 +230,8 @@ function requestOf(
 }
 
 /**
- * The mark before the messages of a record, such as `<612>`: the first of a thousand, counted from the nonce, that `shown` does
- * not contain.
+ * Returns the mark before the messages of a record, such as `<612>`. Of the thousand possible marks, which are tried from a
+ * number in the nonce, it is the first that `shown` does not contain.
  */
 export function markFor(key: string, shown: string): string {
   const nonce = nonceOf(key);

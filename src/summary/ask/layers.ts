@@ -1,7 +1,7 @@
 /**
- * Entries of a journal, and the layers of plans of earlier versions. Layers are immutable leaf summaries that are merged four of
- * a rank at a time, so that each text is rewritten at most 1 + log₄ n times among n leaves. Higher ranks are shorter, so all
- * layers together stay within their limit unless n is very large.
+ * Entries of a journal, and the layers of plans of earlier versions. Layers are immutable leaf summaries. Four layers of one
+ * rank are merged at a time, so that each text is rewritten at most 1 + log₄ n times among n leaves. Higher ranks are shorter,
+ * so all layers together stay within their limit unless n is very large.
  */
 
 /** A leaf or merged summary; its text is the digest of this key. */
@@ -32,7 +32,7 @@ export interface KeptLayer extends Layer {
   waiting?: string;
 }
 
-/** Number of layers of one rank that become one of the next. */
+/** Number of layers of one rank that become one layer of the next rank. */
 export const FAN_IN = 4;
 /** Minimum requested tokens of a layer. */
 const SHORTEST_LAYER = 48;

@@ -1,7 +1,7 @@
 /**
- * The requests to the summarizer. The messages of the session are data between delimiters whose nonce no content can know, and
- * the instructions forbid to follow orders in them. The instructions come first and are the same in every request of a policy,
- * so that a provider's prompt cache serves all chunks.
+ * The requests to the summarizer. The messages of the session are data between delimiters whose nonce the messages' authors
+ * cannot predict, and the instructions forbid following orders in them. The instructions come first and are the same in every
+ * request of a policy, so that a provider's prompt cache serves all chunks.
  */
 import { createHash, createHmac } from 'node:crypto';
 import { escapeTags } from '../../conversation/tags.js';
@@ -12,7 +12,7 @@ import { schemaOf, type SummarySchema } from '../answer/structured.js';
 
 /**
  * Stored with each compaction and part of every digest key; raise it when the wording changes. @internal A test fails if the
- * wording changes and this does not.
+ * wording changes and this number does not.
  */
 export const PROMPT_VERSION = 3;
 
@@ -104,7 +104,7 @@ export function promptSettings({
         instructions,
         tasks,
         structured ? schemaOf(sections) : null,
-        // Digests of earlier versions have this key.
+        // The key of a digest of earlier versions includes this value.
         true,
       ]),
     )
@@ -207,7 +207,10 @@ function lengthRule(maxTokens: number): string {
   return `That was the record. Write the summary now, in at most ${wordsFor(maxTokens)} words; shorter if little was said.`;
 }
 
-/** `<tag nonce>…</tag nonce>`; the nonce is an HMAC of the key, which no content can know, in digits, which take few tokens. */
+/**
+ * Returns `<tag nonce>…</tag nonce>`. The nonce is an HMAC of the key, which the authors of the data cannot predict. It
+ * consists of digits, which take few tokens.
+ */
 export function delimited(tag: string, key: string, data: string, number?: number): string {
   const name = `${tag} ${nonceOf(key)}${number === undefined ? '' : ` ${number}`}`;
   return `<${name}>\n${data}\n</${name}>`;

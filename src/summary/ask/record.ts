@@ -1,9 +1,15 @@
-/** The record in a request of the journal: the messages unchanged, each after a mark that no content can know. */
+/**
+ * Writes the record of a request in `journal` mode: the messages unchanged, each after a mark that their authors cannot
+ * predict.
+ */
 import { type ChatMessage, isMedia, type LoggedMessage } from '../../conversation/message.js';
 import { argumentsOf, nameOf } from '../../conversation/render.js';
 import { transcriptOf, type ChunkRef } from './chunk.js';
 
-/** The messages of a chunk. A message that the chunk reads in part is shown inside its label, as in other modes. */
+/**
+ * Returns the messages of a chunk. A message of which the chunk contains only a part is shown inside its label, as in other
+ * modes.
+ */
 export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], mark: string): string {
   const toolNames = new Map<string, string>();
   const hours = hoursIn(chunk, messages);
@@ -27,8 +33,8 @@ export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], ma
 }
 
 /**
- * The times in the marks, by seq: for the first message of the chunk that has a time, and for each message whose hour differs from
- * that of the message before it. `2023-05-07 13h`, in UTC.
+ * Returns the times in the marks, by seq: for the first message of the chunk that has a time, and for each message whose hour
+ * differs from the hour before. A time is written `2023-05-07 13h`, in UTC.
  */
 export function hoursIn(
   { fromSeq, throughSeq }: Pick<ChunkRef, 'fromSeq' | 'throughSeq'>,

@@ -213,7 +213,7 @@ class Reading {
   }
 }
 
-/** Newest first within each group, then the items of an earlier snapshot, last first. */
+/** Returns the groups in order, each with the newest candidate first, then the items of an earlier snapshot, last first. */
 function ranked(old: readonly string[], groups: readonly Candidate[][]): Candidate[] {
   const fresh = groups.flatMap((group) => [...group].reverse());
   const said = new Set(fresh.map(({ text }) => text));
@@ -349,7 +349,10 @@ function inOrder(items: ReadonlyMap<Candidate, Placed>): string[] {
   return [...items.values()].sort((a, b) => a.order - b.order).map(({ text }) => text);
 }
 
-/** The text as a line of at most `room` tokens, shortened if necessary; null if too little would be left. The covered line stays whole. */
+/**
+ * Returns the text as a line of at most `room` tokens, shortened if necessary; null if too little would be left, or if the text
+ * is a `coveredLine`, which must stay whole.
+ */
 function fit(
   text: string,
   room: number,

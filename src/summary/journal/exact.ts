@@ -1,6 +1,6 @@
 /**
  * Extracts exact values that a summary lacks: named arguments of the agent's calls; ids in results that a later call used;
- * values that the user marked or wrote in the form of one. They are written once after an entry or a snapshot, as
+ * texts of the user that are quoted or have the form of an id or a path. They are written once after an entry or a snapshot, as
  * `exact: reservation_id 2FBBAH [m88] · path src/get.ts [m12]`.
  */
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
@@ -42,9 +42,9 @@ interface Found {
 const LONGEST_VALUE = 160;
 const SHORTEST_VALUE = 4;
 const LONGEST_LABEL = 40;
-/** Maximum characters that are read of a message. */
+/** Maximum characters that are read of one argument of a call; a longer user message is not read. */
 const LONGEST_MESSAGE = 8_000;
-/** A longer user message contains a document or tool output: only values that the agent used count. */
+/** A longer user message is assumed to contain a document or tool output: only values that the agent used count. */
 const LONGEST_SAID = 400;
 /** Maximum number of waiting values; the least used values are dropped. */
 const MOST_WAITING = 60;
@@ -196,7 +196,7 @@ function callsOf({ tool_calls, function_call }: ChatMessage): string[] {
 export function argumentValues(json: string, seen: ReadonlySet<string> = new Set()): Labelled[] {
   return leavesOf(json).flatMap(([label, leaf]): Labelled[] => {
     if (isId(leaf) || isPath(leaf) || (seen.has(leaf) && !isPlain(leaf))) return [[leaf, label]];
-    // Of a command, query or text: its paths, and words that a result contained.
+    // A command, a query or a text is not a value itself, but it may contain paths, and ids that an earlier result contained.
     return wordsOf(leaf.slice(0, LONGEST_MESSAGE)).flatMap((word): Labelled[] =>
       isPath(word) || (seen.has(word) && isIdAlone(word)) ? [[word, '']] : [],
     );
@@ -233,7 +233,7 @@ function isId(text: string): boolean {
   return /\p{L}/u.test(text) && /\d/.test(text) && !isPlain(text);
 }
 
-/** Whether a text is an id without a name: numbers need a name. */
+/** Whether a text is recognised as an id even without a name; a number is not. */
 function isIdAlone(text: string): boolean {
   return isId(text) && !/^\d+$/.test(text);
 }
@@ -272,7 +272,7 @@ function wordsOf(text: string): string[] {
 
 const quoted = /`([^`\n]{4,160})`|"([^"\n]{4,40})"|“([^”\n]{4,40})”/g;
 
-/** Values that a user marks, or writes in the form of a value. */
+/** Texts of a user that are quoted, or that have the form of an id or a path. */
 function writtenValues(text: string): string[] {
   if (text.length > LONGEST_MESSAGE) return [];
   const marked = [...text.matchAll(quoted)]

@@ -35,8 +35,8 @@ export function changesOf(stored: string, ofState: string): string | null {
 }
 
 /**
- * The notes with their references limited to `range`, since lines can only rest on its messages. A quotation that differs from
- * a cited message only in white space or letter case is replaced by the original words.
+ * Returns the notes with their references limited to `range`, the messages that the model was shown. A quotation that differs
+ * from a cited message only in white space or letter case is replaced by the original words.
  */
 export function groundedNotes(notes: string, range: Reference, messages: readonly LoggedMessage[]): string {
   return notes
@@ -52,10 +52,13 @@ export function groundedNotes(notes: string, range: Reference, messages: readonl
     .join('\n');
 }
 
-/** A quotation in backticks or quotes; one or two words are too short to compare. */
+/** A quotation of 8 to 300 characters in backticks or quotes; other quotations are not compared. */
 const quotation = /`([^`\n]{8,300})`|"([^"\n]{8,300})"|\u201C([^\u201D\n]{8,300})\u201D/g;
 
-/** The words of a quotation as in a cited message, on one line; null if they are equal or not in the message. */
+/**
+ * Returns the words of a quotation as a cited message has them. Null if the quotation is exact, if no cited message contains
+ * it, or if the words extend over two lines.
+ */
 function asSaid(
   quoted: string,
   cited: readonly Reference[],
@@ -77,14 +80,14 @@ export function wholeLines(answer: string): string {
   return end < 0 ? '' : answer.slice(0, end);
 }
 
-/** As many of the first lines as fit. */
+/** Returns as many of the first lines as fit. */
 export function linesWithin(notes: string, maxTokens: number, counter: TokenCounter): string {
   const lines = notes.split('\n');
   while (lines.length > 1 && counter.count(lines.join('\n')) > maxTokens) lines.pop();
   return lines.join('\n');
 }
 
-/** Bullets and lines with a date, without blank lines and trailing white space. */
+/** Returns the lines that are not blank, without trailing white space. */
 function linesOf(text: string): string[] {
   return text
     .split('\n')
@@ -94,7 +97,7 @@ function linesOf(text: string): string[] {
 
 const dateLine = /^\W{0,4}\d{4}-\d\d-\d\d\W{0,4}$/;
 
-/** The end of notes as shown with the next chunk: the last lines, and the last date before them. */
+/** Returns the end of notes as the request for the next chunk shows it: the last lines, and the last date before them. */
 export function endOf(notes: string, lines = 3): string {
   const all = notes.split('\n');
   const last = all.slice(-lines);

@@ -16,7 +16,7 @@ function rangeOf(written: string): Reference {
   return from <= through ? { fromSeq: from, throughSeq: through } : { fromSeq: through, throughSeq: from };
 }
 
-/** The line with its references limited to `range`, since it can rest on no other messages. */
+/** The line with its references limited to `range`, since the line can rest on no other messages. */
 export function referencesWithin(line: string, range: Reference): string {
   return line.replace(bracket, (whole, listed: string) => {
     const all = listed.split(/[,;]\s?/);

@@ -93,9 +93,9 @@ const LEAST_LEFT = 0.45;
 const MOST_LEFT = 0.85;
 
 /**
- * The next merge; null if the entries fit, have reached the goal, or only the newest entry is left. Neighbours of equal, low rank are
- * merged first, older entries before newer entries, and as many as one merge needs to reach the goal without compressing them too much.
- * The newest entry is never merged.
+ * Returns the next merge; null if the entries have at most `goal` tokens, or if fewer than two entries precede the newest.
+ * Neighbours of equal, low rank are merged first, older entries before newer entries, and as many as one merge needs to reach
+ * the goal without compressing them too much. The newest entry is never merged.
  */
 export function nextMerge(entries: readonly Sized[], goal: number): Merge | null {
   const over = sum(entries) - goal;
@@ -116,7 +116,9 @@ export function nextMerge(entries: readonly Sized[], goal: number): Merge | null
   return { first: best.first, count: best.count, maxTokens: Math.max(SHORTEST_ENTRY, Math.floor(wanted)) };
 }
 
-/** The score against a merge: different ranks, repeated rewriting, strong compression and recent entries raise it. */
+/**
+ * The disadvantage of a merge as a number: different ranks, repeated rewriting, strong compression and recent entries raise it.
+ */
 function harmOf(group: readonly Sized[], first: number, over: number): number {
   const ranks = group.map(({ rank }) => rank);
   const left = 1 - over / sum(group);

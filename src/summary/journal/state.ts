@@ -62,7 +62,7 @@ export function parseState(text: string): State {
 
 /**
  * The form shown to the agent: without the ids by which a model changes items, without quotations from the carried message in
- * requests and rules, and without requests that rest on that message alone, since it follows below.
+ * requests and rules, and without requests that rest on that message alone, since the message itself follows the state.
  */
 export function shownState(text: string, carried: { seq: number; text: string } | null): string {
   const state = parseState(text);
@@ -90,9 +90,12 @@ export interface Witness {
   said(references: readonly Reference[], claim: string): boolean;
   /** Whether the user said this word for word. */
   quoted(references: readonly Reference[], words: string): boolean;
-  /** Whether the user mentioned it in a message after the messages in which it was stated. */
+  /** Whether the user mentioned the statement in a message after the messages in which it was made. */
   takenBack(references: readonly Reference[], statedIn: readonly Reference[]): boolean;
-  /** The speaker whose plan it is; null if it repeats words that only tools used, or has too few words of people and agent. */
+  /**
+   * The speaker whose plan the claim is. Null if the claim repeats words that only tools used, or has too few words of people
+   * and agent.
+   */
   planned(references: readonly Reference[], claim: string): 'user' | 'agent' | 'notes' | null;
 }
 

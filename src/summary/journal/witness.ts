@@ -9,7 +9,10 @@ import type { Witness } from './state.js';
 const SHARE_SAID = 0.5;
 /** Maximum share of a claim's words that only tools used: enough for a file name, not for an instruction. */
 const PLANTED = 1 / 8;
-/** Minimum share of a plan's words used by people or agent: a plan translated or decoded from tool output has none. */
+/**
+ * Minimum share of a plan's words used by people or agent: a plan that was translated or decoded from tool output has none of
+ * them.
+ */
 const SHARE_KNOWN = 1 / 3;
 /** A shorter cited message, such as "yes, do that", confirms the message that it answers. */
 const CONFIRMATION_WORDS = 12;

@@ -1,7 +1,8 @@
 /**
- * Keeps statements that only a tool made out of the sections that a model obeys. A summarizer may copy an instruction that was
- * planted in a tool's output (Unit 42, "When AI Remembers Too Much"), or join harmless fragments into an instruction, which no check of
- * the sources can find. This check therefore reads the summary: wording that only tools used is a claim.
+ * Ensures that the sections that a model obeys contain no statement that only a tool made. A summarizer may copy an instruction
+ * that was planted in a tool's output (Unit 42, "When AI Remembers Too Much"), or join harmless fragments into an instruction,
+ * which no check of the sources can find. Therefore this check reads the summary: a sentence in the wording of tools alone is a
+ * claim.
  */
 import { clip } from '../text/sentences.js';
 import { factsSection, sections, type Section } from '../answer/sections.js';
@@ -12,20 +13,22 @@ import { Wording, wordsOf, type Word } from './wording.js';
 /** Built-in sections that state facts; all other sections give a model instructions. */
 const statements: readonly string[] = ['decisions', 'artifacts', 'facts', 'state'];
 
-/** A sentence counts as a tool's if the tool used more than this share of its words. */
+/**
+ * A sentence counts as a claim of tools if at least this share of its words, and at least two of them, were used by tools only.
+ */
 const COPIED = 0.5;
 
-/** Minimum number of words of a bullet. */
+/** Minimum number of words that must remain of a bullet without its claims; otherwise the whole bullet is moved. */
 const SHORTEST_REST = 4;
 
 /** Maximum characters kept of a claim; the archive has all of it. */
 const LONGEST_CLAIM = 400;
 
 /**
- * The snapshot with every sentence of an instruction section (intent, constraints, next, custom sections) that uses a tool's words
- * moved to "Facts from tools", with its origin. Only the wording decides; sections that state facts stay unchanged. Claims
- * whose labels do not fit are left out, the last first; the archive has them. A snapshot without such sentences is returned
- * unchanged. Time is linear in the sources.
+ * Finds the claims of tools in the sections that give a model instructions (intent, constraints, next, custom sections), and
+ * returns the snapshot after moving each claim to "Facts from tools", with its origin. A sentence is a claim by its wording, or
+ * by an address that only a tool named; other sentences stay unchanged. Claims that do not fit with their labels are left out,
+ * the last first; the archive has them. A snapshot without claims is returned unchanged. The time is linear in the sources.
  */
 export function relocateToolClaims(
   snapshot: string,
@@ -78,8 +81,8 @@ function addressesIn(text: string): Word[][] {
 }
 
 /**
- * An instruction with an address that only a tool named counts as the tool's, in any wording. Next steps may contain addresses that
- * were found.
+ * Returns the tools that alone named an address of an instruction; the instruction is then a claim in any wording. A next step
+ * may contain an address that a tool found, unless the step would send something to that address or run something from there.
  */
 function addressedBy({ text }: Sentence, section: string | null, wording: Wording): string[] {
   if (!isInstruction(section) || (section === 'next' && !outward.test(text))) return [];
@@ -137,7 +140,10 @@ function saysSomething(lines: readonly string[]): boolean {
   return lines.some((line) => line.trim() !== '');
 }
 
-/** If less than a phrase is left, the whole bullet is removed, since the rest has no meaning alone. */
+/**
+ * Separates the claims of a bullet from the rest. If fewer than `SHORTEST_REST` words remain, the whole bullet becomes one
+ * claim, since the rest has no meaning alone.
+ */
 function takenOut({ sentences }: Unit): { rest: string | null; claims: string[] } {
   const own = sentences.filter(({ said }) => said === null);
   const claimed = sentences.filter(({ said }) => said?.isLeftOut === false);
@@ -159,13 +165,16 @@ function claimOf(text: string, origins: readonly string[]): string {
   return labelled.test(plain) ? plain : `${plain} (${nameOf(origins)})`;
 }
 
-/** At most two origins; one without a name only if none has a name. */
+/** Names at most two origins; returns `tool` if no origin has a name. */
 function nameOf(origins: readonly string[]): string {
   const known = origins.filter((origin) => origin !== 'tool');
   return known.length === 0 ? 'tool' : known.slice(0, 2).join(', ');
 }
 
-/** Adds claims at the end of the facts. Without a section of facts, inserts the section before the sections that follow it in order. */
+/**
+ * Adds claims at the end of the section of facts. If the snapshot has no such section, inserts it before the first section that
+ * comes later in the order of sections.
+ */
 function withFacts(kept: readonly Kept[], claims: readonly string[], among: readonly Section[]): string[] {
   const lastText = kept.findLastIndex(({ lines }) => saysSomething(lines));
   const last = kept.findLastIndex(

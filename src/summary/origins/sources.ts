@@ -56,7 +56,7 @@ export function readAhead({ trusted, tools, previous }: Sources): Sources {
   };
 }
 
-/** An agent that noticed a planted instruction may quote it; the quotation does not make it the agent's. */
+/** An agent that noticed a planted instruction may quote it; the quotation does not make the instruction the agent's own. */
 const suspects =
   /\b(?:prompt[- ]?injections?|(?:embedded|hidden|planted|injected|suspicious|malicious|untrusted) (?:instructions?|orders?|requests?|content|text|messages?)|(?:instructions?|orders?|requests?) (?:that (?:is|are) )?(?:in|inside|within|from|embedded in) (?:the|that|this|these|a) (?:tool|page|web ?page|website|file|output|results?|document|e-?mail|ticket|readme)|(?:will not|won't|not going to|should not|shouldn't|refuse to|decline to|cannot|can't) (?:follow|obey|comply with|act on) (?:it|that|this|them|these|those|the)|(?:ignor(?:e|ed|ing)|disregard(?:ed|ing)?) (?:it|that|this|them|these|those|the) (?:\w+ )?(?:instructions?|orders?|requests?))\b/i;
 

@@ -16,7 +16,7 @@ export interface Sentence {
 /** A heading, or a bullet or line with the lines that continue it. */
 export interface Unit {
   lines: string[];
-  /** Section that it opens or belongs to; null in free text. */
+  /** Section that the unit opens or belongs to; null before the first heading. */
   section: string | null;
   isHeading: boolean;
   /** The text before its first sentence: indentation and bullet. */
