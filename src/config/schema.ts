@@ -135,7 +135,7 @@ export const configSchema = z.strictObject({
   maintenanceUrl: setting(
     postgresUrl,
     'PALIMPSEST_MAINTENANCE_URL',
-    'URL of the same database with the role `palimpsest_maintenance`, which finds the sessions and jobs of all tenants that need something',
+    'URL of the same database with the role `palimpsest_maintenance`, which finds the sessions and jobs of all tenants that need work',
     'the role of `databaseUrl`',
   ),
   eraserUrl: setting(
@@ -180,7 +180,7 @@ export const configSchema = z.strictObject({
       flag,
       'TEMPORAL_TLS',
       'whether connections to Temporal use TLS',
-      'on with a key or one of the following',
+      'on if an API key or one of the next four settings is set',
     ),
     caFile: setting(
       word,
@@ -256,7 +256,7 @@ export const configSchema = z.strictObject({
     dimensions: setting(
       whole(1, 16_000),
       'PALIMPSEST_EMBEDDING_DIMENSIONS',
-      'number of dimensions of a vector, if the model lets you choose it; each takes one byte',
+      'number of dimensions of a vector, if the model lets you choose it; each dimension takes one byte',
       "the model's",
     ),
     scan: setting(
@@ -308,7 +308,7 @@ export const configSchema = z.strictObject({
     maxBytes: setting(
       wholeOr(1_024, defaultTurnLimits.maxBytes),
       'PALIMPSEST_TURN_MAX_BYTES',
-      "maximum size of one turn in bytes of its messages' JSON; over HTTP `api.bodyLimitBytes` applies too",
+      'maximum size of one turn, in bytes of the JSON of its messages; over HTTP `api.bodyLimitBytes` applies too',
     ),
   }),
   worker: z.strictObject({
@@ -326,7 +326,7 @@ export const configSchema = z.strictObject({
     databaseSteps: setting(
       wholeOr(1, 8, 1_000),
       'PALIMPSEST_WORKER_DATABASE_STEPS',
-      'number of concurrent steps on PostgreSQL in a process; the connection pool of the process has 4 connections more',
+      'number of concurrent steps on PostgreSQL in a process; the connection pool of the process has 4 more connections',
     ),
     backfillSteps: setting(
       wholeOr(1, 1, 1_000),
@@ -336,7 +336,7 @@ export const configSchema = z.strictObject({
     backfillShare: setting(
       z.preprocess(numberOf, z.number().gt(0).max(1).default(0.25)),
       'PALIMPSEST_WORKER_BACKFILL_SHARE',
-      'share of the time for which `worker.backfillSteps` are in use while the process serves live sessions; in the remaining time they rest. 1: no rest',
+      'share of the time for which steps of backfills run while the process also serves live sessions; in the remaining time backfills pause. 1: no pauses',
     ),
     modelCalls: setting(
       wholeOr(1, 32, 10_000),
@@ -374,7 +374,7 @@ export const configSchema = z.strictObject({
     tokens: setting(
       tokensSchema.default([]),
       'PALIMPSEST_API_TOKENS',
-      'bearer tokens with all scopes, as `tenant:token`, separated by commas; in the file also as `{tenant, sha256}`. A caller sends the part after the colon. Each needs 128 bits (`openssl rand -hex 32`). Tokens of the [database](http-api.md#tokens-and-scopes) have scopes and can be revoked',
+      'bearer tokens with all scopes, as `tenant:token`, separated by commas; in the file also as `{tenant, sha256}`. A caller sends the part after the colon. A token with less than 128 bits by the [estimate of the API](http-api.md#tokens-and-scopes) is refused; `openssl rand -hex 32` makes a strong one. Tokens of the [database](http-api.md#tokens-and-scopes) have scopes and can be revoked',
     ),
     requireToken: setting(
       flag,
@@ -458,13 +458,13 @@ export const configSchema = z.strictObject({
       issuer: setting(
         word,
         'PALIMPSEST_IDENTITY_ISSUER',
-        'issuer (`iss`) of the identity provider whose JWTs the HTTP API accepts; `identity.audience` and `identity.jwksUrl` belong to it',
+        'issuer (`iss`) of the identity provider whose JWTs the HTTP API accepts; set it together with `identity.audience` and `identity.jwksUrl`',
         'no JWTs',
       ),
       audience: setting(
         word,
         'PALIMPSEST_IDENTITY_AUDIENCE',
-        'audience (`aud`) for which the provider makes tokens of this API',
+        'audience (`aud`) that the provider puts into tokens for this API',
       ),
       jwksUrl: setting(jwksUrl, 'PALIMPSEST_IDENTITY_JWKS_URL', "URL of the provider's public keys (JWKS)"),
       tenantClaim: setting(
@@ -475,7 +475,7 @@ export const configSchema = z.strictObject({
       scopesClaim: setting(
         z.string().trim().min(1).default('scope'),
         'PALIMPSEST_IDENTITY_SCOPES_CLAIM',
-        'claim with the scopes: a list, or a text with blanks between them. Scopes that Palimpsest does not know are ignored',
+        'claim with the scopes: a list, or a text with spaces between them. Scopes that Palimpsest does not know are ignored',
       ),
       clockToleranceMs: setting(
         wholeOr(0, 30_000, 600_000),

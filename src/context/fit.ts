@@ -26,7 +26,7 @@ export interface FitRequest {
 
 /**
  * Runs in steps, since 100,000 messages take seconds. Throws `Budget.Unreachable` if the irreducible floor does not fit.
- * If the policy is disabled, the context is the unchanged log.
+ * If the policy is disabled, head and stored reductions stay, and nothing else is changed to fit the budget.
  */
 export function* fitting(
   source: ContextSource,

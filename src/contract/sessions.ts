@@ -304,7 +304,7 @@ export const status = component(
     ...records,
   }),
   {
-    description: "Sizes, effective policy, and the present work of the session's workflow.",
+    description: "Sizes, effective policy, and what the session's workflow is doing now.",
     example: {
       ...{ session: 's-1', messages: 2, liveMessages: 2, tokens: 31, budget: 28_672, generation: 0 },
       ...{ failures: 0, journal: null, promptCache: null, measureAt: 25_804 },

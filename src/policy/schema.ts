@@ -173,7 +173,6 @@ export type PresetName = (typeof presetNames)[number];
 const retentionSchema = z.strictObject({
   digests: milliseconds
     .min(60_000)
-    .max(100 * 365 * 24 * 3_600_000)
     .optional()
     .describe(
       'Milliseconds for which an unused digest is kept. A digest is unused if no committed compaction refers to it and no running one needs it. Default 2,592,000,000 (30 days).',
@@ -207,7 +206,9 @@ export const policySchema = z.strictObject({
   enabled: z
     .boolean()
     .optional()
-    .describe('`false` turns automatic compaction off; the context is then the whole log. Default true.'),
+    .describe(
+      '`false` turns off automatic compaction and the reductions that make a context fit its budget. The context is then the newest head, if there is one, and all later messages, whatever their size. Default true.',
+    ),
   model: z
     .string()
     .min(1)
@@ -275,7 +276,7 @@ export const policySchema = z.strictObject({
     .gt(0)
     .optional()
     .describe(
-      'Size to which a compaction must reduce the context. A value up to 0.9 is a share: the context alone must shrink to this value · (smallest threshold − overhead) tokens. A value above 1 is a number of tokens in overhead + context; it must not allow more than the share 0.9 would. Values above 0.9 and up to 1 are refused. Default 0.75, or 0.6 without a journal; with `{economic: true}` at most the size of system messages, head and the tail that `keep` allows.',
+      'Size to which a compaction must reduce the context. A value up to 0.9 is a share: the context alone must shrink to this value · (smallest threshold − overhead) tokens. A value above 1 is a number of tokens in overhead + context; it must not exceed the size that the share 0.9 gives. Values above 0.9 and up to 1 are refused. Default 0.75, or 0.6 without a journal; with `{economic: true}` at most the size of system messages, head and the tail that `keep` allows.',
     ),
   keep: ceilingsSchema
     .optional()
@@ -293,7 +294,7 @@ export const policySchema = z.strictObject({
     })
     .optional()
     .describe(
-      'Texts that every head carries word for word. A pin is a text, the `{seq}` of a message, or a `{pattern}` in RE2 syntax (at most 100 patterns), which is matched in user, system and developer messages. Default none.',
+      'Texts that every head carries word for word. A pin is a text, the `{seq}` of a message, or a `{pattern}`, a regular expression that is matched in user, system and developer messages. At most 100 patterns, in the syntax of JavaScript without lookaround and back-references. Default none.',
     ),
   recovery: z
     .enum(['tools', 'none'])
@@ -317,7 +318,7 @@ export const policySchema = z.strictObject({
           .max(100)
           .optional()
           .describe(
-            'Further regular expressions to redact, in RE2 syntax: at most 100, each of at most 1,000 characters.',
+            'Further regular expressions to redact: at most 100, each of at most 1,000 characters. The syntax is that of JavaScript without lookaround and back-references.',
           ),
       }),
     ])
@@ -329,7 +330,7 @@ export const policySchema = z.strictObject({
   deadCallAfter: milliseconds
     .optional()
     .describe(
-      'Age in milliseconds from which a tool call without a result counts as dead and may be evicted, provided that a user or assistant message follows it. Default 600,000.',
+      'Age in milliseconds from which a tool call without a result counts as abandoned and may be evicted, provided that a user or assistant message follows it. Default 600,000.',
     ),
   debounceMs: milliseconds
     .optional()

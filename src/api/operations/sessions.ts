@@ -37,7 +37,7 @@ export const sessions = [
   operation({
     id: 'status',
     tag,
-    summary: 'Get sizes, effective policy and present work of the session',
+    summary: 'Get sizes, effective policy and work in progress of the session',
     params: ofSession,
     answer: status,
     failures,
@@ -89,7 +89,7 @@ export const sessions = [
     handle: ({ client, params }) => client.resume(params),
   }),
   compacting('compact', 'Compact now, whatever the size'),
-  compacting('resummarize', 'Rewrite what the fallback wrote while no model answered'),
+  compacting('resummarize', 'Let a model rewrite the summaries that the fallback wrote'),
 ];
 
 /** A requested compaction, with or without waiting for its end. */
@@ -171,7 +171,7 @@ export const policies = [
   operation({
     id: 'policy',
     tag: policyTag,
-    summary: 'Get the policy of a session as given',
+    summary: 'Get the policy of a session as it was given',
     description: 'The status has the effective policy with its sources.',
     params: ofSession,
     answer: sessionPolicy,

@@ -51,8 +51,8 @@ function beyondBudget({ turns, budget }: Timeline): string | null {
   if (above.length === 0) return null;
   const first = above[0]!.turn;
   return (
-    `above the budget after ${plural(above.length, 'turn')}, the first of them turn ${count(first)}: ` +
-    'a context that was read above the budget was shortened to it'
+    `above the budget after ${plural(above.length, 'turn')}, first after turn ${count(first)}; ` +
+    'a read at such a time returned a context shortened to the budget'
   );
 }
 

@@ -12,7 +12,7 @@ type LegalCut = number & { readonly [legal]: 'LegalCut' };
 export interface Liveness {
   /** Unix milliseconds. */
   now: number;
-  /** Age from which an unanswered call counts as dead, if a user or assistant message has followed it. */
+  /** Age from which an unanswered call counts as abandoned, if a user or assistant message has followed it. */
   deadCallAfterMs: number;
   /** Whether the session is closed, so that no call gets an answer any more. */
   closed: boolean;
