@@ -29,6 +29,7 @@ import {
   type TemporalSettings,
 } from '../temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from '../temporal/names.js';
+import { dataConverterOf } from '../temporal/payload-codec.js';
 import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { SessionWorkflows } from '../temporal/session-workflows.js';
 import { ensureSweep } from '../temporal/sweep-schedule.js';
@@ -62,7 +63,10 @@ export interface WorkerSettings {
   embeddings?: EmbeddingSettings;
   /** @default 'compaction' */
   queuePrefix?: string;
-  /** Prebuilt workflow code. @default the bundle of the build, or one made from the sources now (about 2 s) */
+  /**
+   * Prebuilt workflow code. With `temporal.payloadKeys` it must come from `loadWorkflowBundle` with these settings, because it decides
+   * whether failures of workflows are encrypted. @default the bundle of the build, or one made from the sources now (about 2 s)
+   */
   workflowBundle?: WorkflowBundleOption;
   /** Concurrent database steps; the pool has four more connections than that. @default 8 */
   databaseSteps?: number;
@@ -224,6 +228,7 @@ async function createWorkers(
   const common = {
     connection,
     namespace: temporal.namespace ?? 'default',
+    dataConverter: dataConverterOf(temporal),
     shutdownGraceTime: shutdownGraceMs,
     shutdownForceTime: shutdownGraceMs + forcedAfterMs,
   };
@@ -241,7 +246,7 @@ async function orchestrators(
   const { workflow, backfill } = taskQueues(settings.queuePrefix);
   const { cachedWorkflows, backfillSteps } = limitsOf(settings);
   const common = {
-    workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
+    workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle(settings.temporal)),
     maxCachedWorkflows: cachedWorkflows,
     // Time that a killed worker's cached sessions wait until another worker replays them (the SDK's default is 10 s).
     stickyQueueScheduleToStartTimeout: '5 seconds',
@@ -319,7 +324,11 @@ function dependenciesOf(
   pool: Pool,
   connection: NativeConnection,
 ): Dependencies {
-  const client = new Client({ connection, namespace: temporal.namespace ?? 'default' });
+  const client = new Client({
+    connection,
+    namespace: temporal.namespace ?? 'default',
+    dataConverter: dataConverterOf(temporal),
+  });
   return {
     pool,
     model: roles.has('model')
