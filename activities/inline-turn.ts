@@ -1,6 +1,6 @@
 /** Turns whose messages come inside a `turn` signal. Any client that may signal workflows can send them, so a tenant may demand a signature. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import type { SessionIds } from '../src/contract/ids.js';
+import { checkId, type SessionIds } from '../src/contract/ids.js';
 import { invalid } from '../src/errors.js';
 
 export interface InlineMessages extends SessionIds {
@@ -33,7 +33,8 @@ export function macOf(
 
 /** The messages of an inline turn. Throws `Input.Invalid` if the tenant may not send them so, or if the signature is wrong. */
 export function inlineMessages(turn: InlineMessages, settings: InlineTurnSettings): unknown {
-  const { tenant, messages, mac } = turn;
+  const { tenant, turnId, messages, mac } = turn;
+  checkId(turnId, 'turnId', 'stored');
   const { inlineTurnTenants, inlineTurnKeys = {} } = settings;
   const key = Object.hasOwn(inlineTurnKeys, tenant) ? inlineTurnKeys[tenant] : undefined;
   if (key !== undefined) {
