@@ -334,6 +334,8 @@ async function begin(to: To, sessions: number): Promise<void> {
 function problemOf({ status, text }: Answer, { operation, method, cutAt }: Request): string | null {
   // The time that was given for it is over.
   if (operation === 'settled' && status === 503 && text.includes('still busy after')) return null;
+  // Another request erased the session meanwhile.
+  if (status === 503 && text.includes('The workflow was ended before it answered')) return null;
   if (status >= 500 && !(operation === 'readyz' && status === 503)) return `${status}: ${text.slice(0, 400)}`;
   if (status < 400 || cutAt !== null || method === 'HEAD' || text === '') return null;
   try {

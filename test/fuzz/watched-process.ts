@@ -1,20 +1,26 @@
 /**
- * Runs a command of the product, and tells its parent every second the longest time that its event loop stood still, and what
+ * Runs a command of the product, and tells its parent every second how long its event loop was busy without a pause, and what
  * nobody handled.
  */
-import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { Stopwatch } from './stopwatch.js';
 
-const delay = monitorEventLoopDelay({ resolution: 10 });
-delay.enable();
+const stepMs = 10;
 const tell = (message: object) => process.send?.(message);
 
 process.on('unhandledRejection', (reason) =>
   tell({ unhandled: reason instanceof Error ? reason.stack : String(reason) }),
 );
 process.on('uncaughtExceptionMonitor', (error) => tell({ unhandled: error.stack }));
+
+let busyMs = 0;
+let watch = new Stopwatch();
 setInterval(() => {
-  tell({ stalledMs: Math.round(delay.max / 1e6) });
-  delay.reset();
+  busyMs = Math.max(busyMs, watch.busyMs());
+  watch = new Stopwatch();
+}, stepMs).unref();
+setInterval(() => {
+  tell({ stalledMs: Math.round(busyMs) });
+  busyMs = 0;
 }, 1_000).unref();
 
 await import('../../src/cli/main.js');
