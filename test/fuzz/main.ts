@@ -20,6 +20,7 @@ import { freePort } from '../../src/runtime/ports.js';
 import { startPostgres, stopPostgres } from '../../src/runtime/postgres.js';
 import { startTemporal, stopTemporal } from '../../src/runtime/temporal.js';
 import { migrate } from '../../src/store/connection/migrate.js';
+import { passwordsFor, urlsFor } from '../../src/store/connection/roles.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
 import { leashed, leashServers } from '../support/leash.js';
 import { fuzzHttp } from './http.js';
@@ -80,7 +81,8 @@ async function fuzzApi(): Promise<void> {
   ]);
   const children: ChildProcess[] = [];
   try {
-    await migrate(postgres.url);
+    await migrate(postgres.url, { roles: passwordsFor(postgres.url) });
+    const { databaseUrl, maintenanceUrl, eraserUrl } = urlsFor(postgres.url);
     const token = randomBytes(32).toString('hex');
     const stalls: Record<string, number> = {};
     let ending = false;
@@ -90,7 +92,12 @@ async function fuzzApi(): Promise<void> {
           execArgv: ['--import', 'tsx'],
           env: {
             ...{ PATH: process.env['PATH'], HOME: process.env['HOME'] },
-            ...{ DATABASE_URL: postgres.url, TEMPORAL_ADDRESS: temporal.address, LOG_LEVEL: 'warn' },
+            ...{ DATABASE_URL: databaseUrl, PALIMPSEST_ERASER_URL: eraserUrl },
+            ...{
+              PALIMPSEST_MAINTENANCE_URL: maintenanceUrl,
+              TEMPORAL_ADDRESS: temporal.address,
+              LOG_LEVEL: 'warn',
+            },
             ...env,
           },
           stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
@@ -136,7 +143,7 @@ async function fuzzApi(): Promise<void> {
     await sleep(3_000);
     ending = true;
     await Promise.all(children.map(ended));
-    await verify(postgres.url, temporal.address);
+    await verify(postgres.url, databaseUrl, temporal.address);
   } finally {
     for (const child of children) child.kill('SIGKILL');
     await Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]);
@@ -163,8 +170,8 @@ async function ended(child: ChildProcess): Promise<void> {
 }
 
 /** The tables, and every session as `palimpsest verify` reads it. */
-async function verify(databaseUrl: string, address: string): Promise<void> {
-  const sound = await checkSoundness(databaseUrl);
+async function verify(ownerUrl: string, databaseUrl: string, address: string): Promise<void> {
+  const sound = await checkSoundness(ownerUrl);
   for (const problem of sound.problems) findings.push({ target: 'database', index: -1, problem });
   const palimpsest = await Palimpsest.connect({ databaseUrl, temporal: { address }, tenant: 'fuzz' });
   let contexts = 0;

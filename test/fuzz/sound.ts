@@ -37,8 +37,9 @@ export interface Soundness {
   problems: string[];
 }
 
-export async function checkSoundness(databaseUrl: string): Promise<Soundness> {
-  const client = new pg.Client({ connectionString: databaseUrl });
+/** As a superuser, who sees the rows of all tenants. */
+export async function checkSoundness(ownerUrl: string): Promise<Soundness> {
+  const client = new pg.Client({ connectionString: ownerUrl });
   await client.connect();
   try {
     const problems: string[] = [];
