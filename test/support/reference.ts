@@ -6,9 +6,16 @@ import { settings, type Setting } from '../../src/config/schema.js';
 import { describePolicy } from '../../src/policy/describe.js';
 import { effectivePolicy } from '../../src/policy/layers.js';
 import { policySchema } from '../../src/policy/schema.js';
+import { redactorFor } from '../../src/summary/redaction/redact.js';
+import { places, planted, shows } from '../cases/secrets.js';
 
 /** Files with a place for such a table: `<!-- table: policy -->` … `<!-- end of table -->`. */
-export const documentsWithTables = ['docs/configuration.md', 'docs/http-api.md', 'docs/policy.md'];
+export const documentsWithTables = [
+  'docs/configuration.md',
+  'docs/http-api.md',
+  'docs/policy.md',
+  'docs/redaction.md',
+];
 
 const tables: Readonly<Record<string, () => string[]>> = {
   configuration: configurationTable,
@@ -17,6 +24,7 @@ const tables: Readonly<Record<string, () => string[]>> = {
     '|---|---|',
     ...operations.map(({ method, path, summary }) => `| \`${method} ${path}\` | ${summary} |`),
   ],
+  secrets: secretsTable,
   policy: () => [
     '| field | value | default | meaning |',
     '|---|---|---|---|',
@@ -25,6 +33,24 @@ const tables: Readonly<Record<string, () => string[]>> = {
     ),
   ],
 };
+
+/** Whether each planted secret is withheld in each place, found by redacting it. */
+function secretsTable(): string[] {
+  const redact = redactorFor({ secrets: true, patterns: [] }, 'docs');
+  const withheld = (put: (text: string) => string) =>
+    planted.map((one) => redact !== null && !shows(redact(put(one.text)), one));
+  const columns = Object.values(places).map(withheld);
+  const counts = columns.map((column) => column.filter(Boolean).length);
+  return [
+    `| kind | ${Object.keys(places).join(' | ')} |`,
+    `|---|${columns.map(() => '---|').join('')}`,
+    ...planted.map(
+      ({ kind }, row) =>
+        `| ${kind} | ${columns.map((column) => (column[row] ? 'withheld' : '**shown**')).join(' | ')} |`,
+    ),
+    `| of ${planted.length} | ${counts.join(' | ')} |`,
+  ];
+}
 
 /** The document with every table generated from the sources. Throws if it names an unknown table. */
 export function withTables(document: string): string {
