@@ -105,7 +105,7 @@ async function ask(
 /** Long enough for the steps between the last answer and the commit, which renews the holds it needs. */
 const heldBeyondMs = 60 * 60_000;
 
-/** Holds for work written ahead last until the trigger is reached, however long that takes; the commit ends them. */
+/** Holds for work written ahead last until the trigger is met, however long that takes; the commit ends them. */
 const heldAheadMs = 10 * 365 * 24 * 60 * 60_000;
 
 /** Holds until the model's deadline and some time beyond it. */

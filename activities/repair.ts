@@ -10,7 +10,7 @@ import { answerOnce } from './digest.js';
 import { loadReplacement, type ReplacementRequest } from './replacement.js';
 
 export interface RepairInput extends ReplacementRequest {
-  /** `dropped` was reported by commits of earlier versions and is no longer requested. */
+  /** `dropped` was reported by commits of earlier versions; the snapshot is then used as it is, without a request. */
   problem: RepairProblem | 'dropped';
 }
 

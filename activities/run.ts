@@ -2,6 +2,7 @@ import type { Pool } from 'pg';
 import { CancelledFailure, Context, log } from '@temporalio/activity';
 import { TemporalFailure } from '@temporalio/common';
 import { PalimpsestError } from '../src/errors.js';
+import type { InlineTurnSettings } from './inline-turn.js';
 import { isAbort } from '../src/llm/classify.js';
 import type { ModelClient } from '../src/llm/client.js';
 import type { Embedder } from '../src/llm/embedder.js';
@@ -14,7 +15,7 @@ import { backfillPriorityKey, beyondDeadlineMs } from '../src/temporal/names.js'
 import type { SessionWorkflows } from '../src/temporal/session-workflows.js';
 
 /** The dependencies of all activities; a worker process has one set. */
-export interface Dependencies {
+export interface Dependencies extends InlineTurnSettings {
   pool: Pool;
   model: ModelClient;
   /** Null means that searches use words alone. */
@@ -26,8 +27,6 @@ export interface Dependencies {
   metrics?: Metrics;
   /** Unix milliseconds. */
   now: () => number;
-  /** Tenants whose `turn` signals may carry messages inline; `*` allows all, an empty list none. */
-  inlineTurnTenants: readonly string[];
   /** Signals sessions that no workflow handles. Absent if this process does not sweep. */
   workflows?: Pick<SessionWorkflows, 'signalMeasure'>;
   /** Starts the workflows of jobs without a workflow. */

@@ -1,7 +1,7 @@
 import { log } from '@temporalio/activity';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { FormatName } from '../src/conversation/format-names.js';
-import { invalid } from '../src/errors.js';
+import { inlineMessages } from './inline-turn.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/defaults.js';
 import { appendTurn as storeTurn } from '../src/store/append/turns.js';
@@ -20,8 +20,9 @@ import { type Dependencies, runModelStep, runStep } from './run.js';
 
 export interface InlineTurn extends SessionIds {
   turnId: string;
-  /** The messages of the signal in the session's format; checked when they are appended. */
+  /** The messages of the signal in the session's format, or their JSON as text; checked when they are appended. */
   messages: unknown;
+  mac?: string;
   /** The value that the platform sent. */
   at?: string;
   format?: FormatName;
@@ -31,18 +32,16 @@ export interface InlineTurn extends SessionIds {
 }
 
 /** Stores the messages of a `turn` signal that carried them inline (off unless the tenant is allowed to). */
-export function appendTurn({ pool, inlineTurnTenants, deployment }: Dependencies) {
-  return ({ receivedAt, ...turn }: InlineTurn): Promise<{ seq: number; due: boolean; incarnation: string }> =>
+export function appendTurn({ pool, deployment, ...settings }: Dependencies) {
+  return ({
+    receivedAt,
+    mac,
+    ...turn
+  }: InlineTurn): Promise<{ seq: number; due: boolean; incarnation: string }> =>
     runStep('append turn', async () => {
-      if (!inlineTurnTenants.includes('*') && !inlineTurnTenants.includes(turn.tenant)) {
-        throw invalid(
-          `tenant ${JSON.stringify(turn.tenant)} may not send messages inside a signal`,
-          'messages',
-          'Append through the library or the API and signal a reference, or list the tenant in PALIMPSEST_INLINE_TENANTS.',
-        );
-      }
+      const messages = inlineMessages({ ...turn, mac }, settings);
       const { throughSeq, due, incarnation } = await storeTurn(pool, {
-        ...{ ...turn, deployment },
+        ...{ ...turn, messages, deployment },
         ...(receivedAt === undefined ? {} : { receivedAt: new Date(receivedAt) }),
       });
       return { seq: throughSeq, due, incarnation };

@@ -98,7 +98,7 @@ export function reviveBackfills({ pool, backfills }: Dependencies) {
           log.info('a backfill without a workflow was started again', { ...ids });
         } catch (error) {
           counts.failed += 1;
-          log.warn('a backfill could not be looked after', { ...ids, ...reasonOf(error) });
+          log.warn('a backfill could not be checked', { ...ids, ...reasonOf(error) });
         }
       }
       return counts;
@@ -129,7 +129,7 @@ export function finishErasures({ pool }: Dependencies) {
       const { client } = Context.current();
       const limits = { forMs: beginsForMs, ...(most === undefined ? {} : { most }) };
       const finished = await finish({ pool, client }, { signal, ...limits });
-      if (finished.erasures > 0) log.info('erasures were gone on with', { ...finished });
+      if (finished.erasures > 0) log.info('erasures were continued', { ...finished });
       return finished;
     });
 }

@@ -11,7 +11,7 @@ import os from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import Table from 'cli-table3';
-import type { ApiToken } from '../src/api/settings.js';
+import type { ConfiguredToken } from '../src/api/settings.js';
 import { attacks } from './attack/attacks.js';
 import type { Target } from './attack/target.js';
 import { healthyClient, type Healthy, type Latencies } from './attack/healthy.js';
@@ -144,7 +144,10 @@ async function startTenantsApi(servers: Servers, deployment: Deployment): Promis
   const library = { databaseUrl, temporal, queuePrefix, poolSize: 20 };
   const tokens = (['healthy', 'attacker'] as const)
     .map((who) => tokenOf(deployment, who))
-    .map((name): ApiToken => ({ tenant: name, sha256: createHash('sha256').update(name).digest('hex') }));
+    .map((name): ConfiguredToken => ({
+      tenant: name,
+      sha256: createHash('sha256').update(name).digest('hex'),
+    }));
   const child = fork(fileURLToPath(new URL('api-process.ts', import.meta.url)), {
     execArgv: ['--import', 'tsx'],
     env: { ...process.env, API: JSON.stringify({ library, api: { port: 0, tokens } }) },

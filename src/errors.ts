@@ -19,15 +19,18 @@ export const failureTypes = [
   'Store.TurnConflict',
   'Store.SessionNotFound',
   'Store.BackfillNotFound',
+  'Store.TokenNotFound',
   'Store.DigestGone',
   'Store.Corrupt',
   'Store.Busy',
   'Store.Unavailable',
   'Temporal.Unavailable',
+  'Identity.Unavailable',
   'Worker.Failed',
   'Budget.Unreachable',
   'Api.Unavailable',
   'Api.Unauthorized',
+  'Api.Forbidden',
   'Api.Overloaded',
   'Api.Failed',
   'Tenant.LimitReached',
@@ -114,7 +117,7 @@ export function isPassingFailureOfStore(error: unknown): error is PalimpsestErro
   return isFailure(error, 'Store.Unavailable') || isFailure(error, 'Store.Busy');
 }
 
-/** Failures of the model, after which a deterministic summary may serve. A defect or a lost database is not one of them. */
+/** Failures of the model, after which a deterministic summary may be used. A defect or a lost database is not one of them. */
 export function isModelFailure(error: unknown): error is PalimpsestError {
   return isFailure(error) && isModelFailureType(error.type);
 }

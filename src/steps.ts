@@ -1,6 +1,6 @@
 /**
- * Long work in steps: a generator yields wherever other work may run. The same work runs in one go where nothing else
- * waits, and in slices on a shared event loop.
+ * Long work in steps: a generator yields wherever other work may run. The same work runs in one go if nothing else waits, and
+ * in slices on a shared event loop.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 

@@ -16,7 +16,7 @@ export interface AheadInput extends SessionIds {
 
 /**
  * Makes the model calls of a future compaction. The answers are stored and held for the session, and the compaction finds them
- * when the trigger is reached. Nothing is committed. A failure appears on the page and changes nothing.
+ * when the trigger is met. Nothing is committed. A failure appears on the page and changes nothing.
  */
 export async function ahead({ tenant, session, incarnation, plan }: AheadInput): Promise<void> {
   const ids: SessionIds = { tenant, session, incarnation: plan.incarnation ?? incarnation };

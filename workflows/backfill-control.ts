@@ -35,8 +35,9 @@ export class Control {
   /** The job's end is stored; only a retry resumes it. */
   ended = false;
   readonly retries: Retry[] = [];
-  /** The job as this run opened it, plus the messages since then; messages may arrive before it is opened. */
+  /** The settings with which this run opened the job. */
   private taken = { paused: false, concurrency: 1 };
+  /** Settings from messages, which override them; messages may arrive before the job is opened. */
   private readonly said: Partial<Control['taken']> = {};
   /** Number of changes so far, and number of stored changes. */
   private changes = 0;

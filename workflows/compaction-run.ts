@@ -15,7 +15,7 @@ export interface CompactionRun {
   /** Written ahead of a future compaction: makes its model calls and commits nothing. */
   ahead?: boolean;
   page: CompactionPage;
-  /** Every answer of the model, whether or not its part completes. */
+  /** Every answer of the model, including those of an attempt at the model's part of the compaction that failed. */
   answers: DigestRef[];
 }
 

@@ -63,7 +63,10 @@ async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<Co
     const failure = failureOf(error);
     if (!failure || !fallsBack(failure.type) || plan.fallback === 'none' || !evicts) throw error;
     const { type, message } = failure;
-    run.page.note(`Model out of reach (**${type}** ${message}); the extractive fallback serves.`, type);
+    run.page.note(
+      `The model failed (**${type}** ${message}); the extractive fallback writes the summary.`,
+      type,
+    );
     return await commitSummary(run, plan, {
       method: 'extractive',
       summarized: null,

@@ -23,7 +23,7 @@ export const resumeSignal = defineSignal<[]>('resume');
 /** Compacts now, regardless of size and earlier failures: `compact` without an answer. */
 export const retrySignal = defineSignal<[]>('retry');
 
-/** Do the same as the signals of the same names, and are answered when the change has taken effect. */
+/** These updates do the same as the signals of the same names, and are answered when the change has taken effect. */
 export const pauseUpdate = defineUpdate<void>('pause');
 export const resumeUpdate = defineUpdate<void>('resume');
 export const configureUpdate = defineUpdate<void>('configure');

@@ -1,8 +1,8 @@
 import { ApplicationFailure, workflowInfo } from '@temporalio/workflow';
 
 /**
- * Fails the workflow if its id names another session or job than its arguments do. Whoever may start workflows chooses both, and
- * a workflow acts on what its arguments name, while permissions and operators go by its id.
+ * Fails the workflow if its id names another session or job than its arguments do. A client that may start workflows chooses both.
+ * A workflow acts on its arguments, while permissions and operators go by its id.
  */
 export function assertOwnId(idOf: (given: string) => string): void {
   const { workflowId } = workflowInfo();

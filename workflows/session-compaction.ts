@@ -104,7 +104,8 @@ export class SessionCompactions {
     upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
     // Not awaited: if this run ends first, a search indexes the rest.
     void makeFindable(metIds);
-    // Turns that arrived in the meantime may have crossed the trigger again; the exhausted mark ends the chain.
+    // Turns that arrived in the meantime may have met the trigger again. Compactions do not follow each other for ever: one that
+    // cannot help marks the session as exhausted.
     state.mustMeasure = true;
   }
 
@@ -184,7 +185,9 @@ async function startWritingAhead(ids: SessionIds, plan: Plan): Promise<void> {
     args: [{ v: 1, ...ids, plan }],
     parentClosePolicy: ParentClosePolicy.ABANDON,
     staticSummary: `ahead of generation ${plan.baseGeneration + 1} · ${count(plan.evictedTokens)} tokens`,
-    staticDetails: `Asks what the next compaction of session \`${ids.session}\` of tenant \`${ids.tenant}\` will need of the model. Nothing is committed.`,
+    staticDetails:
+      `Makes, ahead of time, the model calls that the next compaction of session \`${ids.session}\` of tenant ` +
+      `\`${ids.tenant}\` will need. Nothing is committed.`,
     typedSearchAttributes: [
       { key: searchAttributes.tenantId, value: ids.tenant },
       { key: searchAttributes.sessionId, value: ids.session },

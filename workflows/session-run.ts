@@ -79,7 +79,7 @@ export class SessionRun {
 
   /**
    * Accepts any signal from any client, because a handler that throws would block the session for good. A signal without a turn
-   * means measure.
+   * requests a measurement.
    */
   receive(turn: TurnSignal | null | undefined): void {
     this.waits.heard();

@@ -67,12 +67,12 @@ export class TurnInbox {
   }
 
   private async append(turn: ReceivedTurn): Promise<boolean> {
-    const { turnId, messages, at, format, usage, receivedAt } = turn;
+    const { turnId, messages, mac, at, format, usage, receivedAt } = turn;
     this.appending();
     try {
       const appended: Earlier = await this.activities.appendTurn({
         ...this.ids,
-        ...{ turnId, messages, at, format, usage, receivedAt },
+        ...{ turnId, messages, mac, at, format, usage, receivedAt },
       });
       this.met(appended.incarnation);
       return appended.due;

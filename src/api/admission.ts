@@ -264,7 +264,7 @@ export function closeQueued(server: Server): void {
   });
 }
 
-/** At most this fraction (one in so many) of the connections without a token may come from one address. */
+/** One address may have at most one in this many of the allowed connections without a token. */
 const addressPart = 4;
 
 interface Claim {

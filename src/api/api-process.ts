@@ -1,5 +1,5 @@
 import { type RunningApi, startApi } from './server.js';
-import { embeddingsOf, type Config } from '../config/config.js';
+import { embeddingsOf, identityOf, type Config } from '../config/config.js';
 import { createLogger } from '../process/logging.js';
 import { Metrics, type RequestFigures } from '../process/metrics.js';
 import { Palimpsest } from '../library/palimpsest.js';
@@ -29,7 +29,7 @@ export async function runApiProcess(
       observe: (request: RequestFigures) => metrics.request(request),
       observeRefusal: (limit: string) => metrics.refused(limit),
     };
-    const api = await startApi({ ...config.api, log, ...observed }, palimpsest);
+    const api = await startApi({ ...config.api, identity: identityOf(config), log, ...observed }, palimpsest);
     metrics.inFlight(() => loadOf(api, palimpsest));
     const tenants = new Set(config.api.tokens.map(({ tenant }) => tenant)).size;
     log.info({ address: api.address, tenants }, 'API is listening');

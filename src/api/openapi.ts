@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { FailureType } from '../errors.js';
 import type { AnswerDocument, Operation } from './operations/operation.js';
 import { problem } from '../contract/problem.js';
+import type { Scope } from '../contract/routes.js';
 import { problemMediaType, statusOf } from './problem.js';
 import { components } from '../contract/schema.js';
 import { packageVersion } from '../runtime/home.js';
@@ -18,15 +19,13 @@ export interface OpenApiDocument extends JsonObject {
 
 const reference = (id: string) => `#/components/schemas/${id}`;
 
+/** Failures of the check of a token. */
+const ofAccess = ['Api.Unauthorized', 'Api.Forbidden', 'Store.Unavailable', 'Identity.Unavailable'] as const;
+
 /** Failures that any operation may have. */
 const always: readonly FailureType[] = [
-  'Input.Invalid',
-  'Api.Unauthorized',
-  'Api.Overloaded',
-  'Tenant.LimitReached',
-  'Store.Busy',
-  'Store.Unavailable',
-  'Api.Failed',
+  ...(['Input.Invalid', ...ofAccess, 'Api.Overloaded'] as const),
+  ...(['Tenant.LimitReached', 'Store.Busy', 'Api.Failed'] as const),
 ];
 
 export function openApiDocument(
@@ -35,10 +34,21 @@ export function openApiDocument(
 ): OpenApiDocument {
   const paths: OpenApiDocument['paths'] = {};
   for (const operation of operations)
-    (paths[operation.path] ??= {})[operation.method.toLowerCase()] = described(operation);
-  for (const { path, id, summary, answers } of serviceOperations) {
-    const responses = responsesOf(answers);
-    paths[path] = { get: { operationId: id, tags: ['Service'], summary, security: [], responses } };
+    (paths[operation.path] ??= {})[operation.method.toLowerCase()] = described(operation, secured);
+  for (const { path, id, summary, scope, answers } of serviceOperations) {
+    const refusals = scope === undefined ? {} : problemsOf(ofAccess);
+    paths[path] = {
+      get: {
+        ...{ operationId: id, tags: ['Service'], summary },
+        ...(scope === undefined
+          ? { security: [] }
+          : {
+              description: `${needs(scope)} Callers on this machine need no token.`,
+              ...security(scope, false),
+            }),
+        responses: { ...refusals, ...responsesOf(answers) },
+      },
+    };
   }
   return {
     openapi: '3.1.1',
@@ -53,7 +63,6 @@ export function openApiDocument(
     },
     servers: [{ url: '/' }],
     tags: [...new Set(operations.map(({ tag }) => tag)), 'Service'].map((name) => ({ name })),
-    ...(secured ? { security: [{ token: [] }] } : {}),
     paths,
     components: {
       schemas: schemasOfComponents(),
@@ -61,15 +70,28 @@ export function openApiDocument(
         token: {
           type: 'http',
           scheme: 'bearer',
-          description: 'A token of one tenant, which gives access to that tenant only.',
+          description:
+            'A token of one tenant, which gives access to that tenant only: one of the database, one of the configuration, or a ' +
+            'JWT of the identity provider. Each operation names the scope that the token needs.',
         },
       },
     },
   };
 }
 
-function described(operation: Operation): JsonObject {
-  const { id, tag, summary, description, params, query, headers = {}, body, bodyOptional } = operation;
+const needs = (scope: Scope): string => `Needs the scope \`${scope}\`.`;
+
+/**
+ * Since OpenAPI 3.1 a requirement may name roles for any kind of scheme; here it names the scope. An empty requirement (`{}`)
+ * beside it makes the token optional.
+ */
+function security(scope: Scope, secured: boolean): JsonObject {
+  return { security: [...(secured ? [] : [{}]), { token: [scope] }] };
+}
+
+function described(operation: Operation, secured: boolean): JsonObject {
+  const { id, tag, summary, description, scope, params, query, headers = {} } = operation;
+  const { body, bodyOptional, failures = [] } = operation;
   const parameters = [
     ...parametersOf('path', params),
     ...parametersOf('query', query),
@@ -79,14 +101,15 @@ function described(operation: Operation): JsonObject {
   ];
   return {
     ...{ operationId: id, tags: [tag], summary },
-    ...(description === undefined ? {} : { description }),
+    description: [...(description === undefined ? [] : [description]), needs(scope)].join(' '),
+    ...security(scope, secured),
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(body === undefined
       ? {}
       : { requestBody: { required: !bodyOptional, content: contentOf({ 'application/json': body }) } }),
     responses: {
       ...responsesOf(operation.answers),
-      ...problemsOf(operation),
+      ...problemsOf([...always, ...failures], operation),
     },
   };
 }
@@ -136,10 +159,13 @@ function contentOf(content: Readonly<Record<string, z.ZodType>>): JsonObject {
 }
 
 /** One response for each status, with the failure types that it may have. */
-function problemsOf({ failures = [], body, params }: Operation): JsonObject {
+function problemsOf(
+  failures: readonly FailureType[],
+  { body, params }: Partial<Pick<Operation, 'body' | 'params'>> = {},
+): JsonObject {
   const byStatus = new Map<number, string[]>();
   const add = (status: number, type: string) => byStatus.set(status, [...(byStatus.get(status) ?? []), type]);
-  for (const type of new Set([...always, ...failures])) add(statusOf(type), type);
+  for (const type of new Set(failures)) add(statusOf(type), type);
   if (body !== undefined) {
     add(413, 'Input.TooLarge');
     add(415, 'Input.Invalid');
@@ -160,7 +186,7 @@ function problemsOf({ failures = [], body, params }: Operation): JsonObject {
   );
 }
 
-/** With status 409, only `Store.Busy` has the header `Retry-After`. */
+/** Names a failure type in the description of a status. Of the types with status 409, only `Store.Busy` has `Retry-After`. */
 function named(type: string): string {
   return type === 'Store.Busy' ? `\`${type}\` (with \`Retry-After\`)` : `\`${type}\``;
 }
@@ -175,7 +201,10 @@ function inline(schema: z.ZodType): JsonObject {
   return plain(z.toJSONSchema(schema, written));
 }
 
-/** The schemas of bodies as they are sent. Answers may get further fields later, requests may not. */
+/**
+ * The schemas of bodies as they are sent (`io: 'input'`): they allow unknown fields in answers, so that later versions may add
+ * some, and forbid them in requests (`strictObject`).
+ */
 function schemasOfComponents(): Record<string, JsonObject> {
   const { schemas } = z.toJSONSchema(components, { ...written, uri: reference, io: 'input' });
   return Object.fromEntries(

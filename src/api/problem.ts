@@ -1,6 +1,7 @@
 /** Failures as HTTP answers: `application/problem+json` (RFC 9457) with the failure's type, path and hint. */
 import { PalimpsestError, type FailureDetails, type FailureType } from '../errors.js';
 import type { Problem } from '../contract/problem.js';
+import type { Scope } from '../contract/routes.js';
 
 export const problemMediaType = 'application/problem+json';
 
@@ -8,8 +9,10 @@ const statuses: Partial<Record<FailureType, number>> = {
   'Input.Invalid': 400,
   'Input.TooLarge': 413,
   'Api.Unauthorized': 401,
+  'Api.Forbidden': 403,
   'Store.SessionNotFound': 404,
   'Store.BackfillNotFound': 404,
+  'Store.TokenNotFound': 404,
   'Store.TurnConflict': 409,
   'Store.StaleAppend': 409,
   'Store.StaleGeneration': 409,
@@ -19,6 +22,7 @@ const statuses: Partial<Record<FailureType, number>> = {
   'Tenant.LimitReached': 429,
   'Store.Unavailable': 503,
   'Temporal.Unavailable': 503,
+  'Identity.Unavailable': 503,
   'Api.Overloaded': 503,
 };
 
@@ -54,6 +58,28 @@ export class Refused extends PalimpsestError {
   ) {
     super(type, message, details);
   }
+}
+
+/** The same message for every invalid token, so that it tells nothing about tokens or tenants. */
+export function unauthorized(
+  problem = 'The token is not valid: it is unknown, revoked or expired.',
+  cause?: Error,
+): Refused {
+  return new Refused(401, 'Api.Unauthorized', problem, {
+    path: 'headers.authorization',
+    hint: 'Send `Authorization: Bearer TOKEN` with a token of this API.',
+    cause,
+  });
+}
+
+/** Throws `Api.Forbidden`, which names the scope. */
+export function needScope(given: { scopes: readonly Scope[] }, scope: Scope): void {
+  if (given.scopes.includes(scope)) return;
+  throw new PalimpsestError('Api.Forbidden', `The token lacks the scope \`${scope}\`.`, {
+    path: 'headers.authorization',
+    hint: `Use a token with this scope: \`palimpsest token create --scope ${scope}\` makes one.`,
+    details: { scope },
+  });
 }
 
 export function problemOf(error: PalimpsestError, requestId?: string): Problem {

@@ -6,20 +6,21 @@ import type { ServerResponse } from 'node:http';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { invalid, PalimpsestError } from '../errors.js';
 import { asCaller, type Caller, CallerGone } from '../store/connection/places.js';
+import type { TokenAccess } from '../store/tokens/tokens.js';
+import { accessOf, isLocal } from './access.js';
 import { Admission, closeQueued, type Load } from './admission.js';
 import { readBody, readTurnBody, refuseEncoded, smallBodyBytes } from './body.js';
 import { answerRaw, asFailure, notThere, traceOf } from './failures.js';
 import { openApiDocument } from './openapi.js';
 import { operations } from './operations/index.js';
 import { jsonMediaType, linesMediaType, type Operation, Streamed } from './operations/operation.js';
-import { headersOf, problemMediaType, problemOf } from './problem.js';
+import { headersOf, needScope, problemMediaType, problemOf } from './problem.js';
 import { addServiceRoutes } from './service.js';
 import { type ApiService, type ApiSettings, checkedSettings, type CompleteSettings } from './settings.js';
-import { tenantsOf } from './tenants.js';
 
 declare module 'fastify' {
   interface FastifyRequest {
-    tenant: string | null;
+    access: TokenAccess | null;
     /** Failure type of the answer. */
     failure: string | null;
   }
@@ -56,7 +57,7 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
   app.server.headersTimeout = Math.min(settings.headersTimeoutMs, settings.requestTimeoutMs);
   closeQueued(app.server);
   admission.watch(app.server);
-  app.decorateRequest('tenant', null);
+  app.decorateRequest('access', null);
   app.decorateRequest('failure', null);
   readExactly(app);
   watchRequests(app, settings);
@@ -64,13 +65,15 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
   app.setNotFoundHandler((request) => {
     throw notThere(operations, request.method, request.url);
   });
+  const accessBy = accessOf(settings, service);
   addServiceRoutes(app, {
     service,
+    isLocal: ({ raw }) => isLocal(raw),
+    needScope: async ({ raw }, scope) => needScope(await accessBy(raw), scope),
     metrics: settings.metrics,
     document: documentOf(settings),
     ending: () => inFlight.ending,
   });
-  const tenantOf = tenantsOf(settings.tokens);
   for (const operation of operations)
     app.route({
       method: operation.method,
@@ -79,20 +82,22 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
         ? settings.bodyLimitBytes
         : Math.min(smallBodyBytes, settings.bodyLimitBytes),
       config: { takesTurns: operation.takesTurns ?? false },
-      onRequest: (request, reply, done) => {
+      onRequest: async (request, reply) => {
         inFlight.enter(reply.raw);
-        request.tenant = tenantOf(request.headers);
-        admission.enter(request.tenant, request.raw, reply.raw);
+        const access = await accessBy(request.raw);
+        request.access = access;
+        admission.enter(access.tenant, request.raw, reply.raw);
+        needScope(access, operation.scope);
         refuseEncoded(request.headers['content-encoding']);
-        done();
       },
       preParsing: (request, reply, body, done) =>
-        done(null, admission.counted(request.tenant!, request.raw, body, reply.raw)),
+        done(null, admission.counted(request.access!.tenant, request.raw, body, reply.raw)),
       handler: (request, reply) => answer(operation, service, admission, request, reply),
     });
   await listen(app, settings);
   return {
     address: addressOf(app.server.address() as AddressInfo),
+    requiresToken: settings.requireToken,
     load: () => admission.load(),
     async close() {
       await inFlight.end(settings.shutdownGraceMs);
@@ -110,13 +115,14 @@ async function answer(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   const { params, query, body, headers } = request;
-  const tenant = request.tenant!;
+  const access = request.access!;
+  const { tenant } = access;
   const { method, lane = 'hot', abandon = method === 'GET' } = operation;
   const caller: Caller = { tenant, lane, ...(abandon ? { signal: goneSignal(reply) } : {}) };
   const client = service.forTenant(tenant);
   const startWaiting = () => admission.wait(tenant, reply.raw);
   const made = await asCaller(caller, () =>
-    operation.run({ client, params, query, body, headers, startWaiting }),
+    operation.run({ client, access, params, query, body, headers, startWaiting }),
   );
   reply.header('cache-control', 'private, no-cache');
   if (made instanceof Streamed) return send(made, caller, request, reply);
@@ -176,6 +182,10 @@ function fail(
   const failure = asFailure(error, { mediaType, bodyLimit });
   if (failure.type === 'Api.Failed')
     settings.log?.error({ requestId: request.id, ...traceOf(failure) }, 'unexpected error');
+  if (failure.type === 'Api.Unauthorized' && failure.cause !== undefined)
+    settings.log?.info({ requestId: request.id, ...reasonOf(failure.cause) }, 'token refused');
+  if (failure.type === 'Identity.Unavailable' && failure.cause instanceof Error)
+    settings.log?.warn({ requestId: request.id, reason: failure.cause.message }, failure.message);
   if (failure.type === 'Temporal.Unavailable')
     settings.log?.warn({ requestId: request.id, ...failure.details }, failure.message);
   request.failure = failure.type;
@@ -187,6 +197,15 @@ function fail(
     .header('cache-control', 'no-store')
     .header('content-type', problemMediaType)
     .send(JSON.stringify(problem));
+}
+
+/** Why a JWT was refused: the library's code and the claim, never a value. */
+function reasonOf(cause: unknown): object {
+  const { code, claim } = cause as { code?: unknown; claim?: unknown };
+  return {
+    reason: code ?? (cause instanceof Error ? cause.message : ''),
+    ...(claim === undefined ? {} : { claim }),
+  };
 }
 
 function readExactly(app: FastifyInstance): void {
@@ -207,7 +226,8 @@ function watchRequests(app: FastifyInstance, { log, observe }: CompleteSettings)
     reply.header('x-request-id', request.id);
     const began = performance.now();
     reply.raw.once('close', () => {
-      const { id: requestId, method, tenant, failure } = request;
+      const { id: requestId, method, access, failure } = request;
+      const tenant = access?.tenant ?? null;
       const route = request.routeOptions.url ?? null;
       const status = reply.raw.statusCode;
       const took = performance.now() - began;
@@ -227,9 +247,9 @@ function requestIdOf(header: string | string[] | undefined): string {
 }
 
 /** The document is made on first use. */
-function documentOf({ tokens }: CompleteSettings): () => string {
+function documentOf({ requireToken }: CompleteSettings): () => string {
   let text: string | undefined;
-  return () => (text ??= JSON.stringify(openApiDocument(operations, { secured: tokens.length > 0 })));
+  return () => (text ??= JSON.stringify(openApiDocument(operations, { secured: requireToken })));
 }
 
 async function listen(app: FastifyInstance, { host, port }: CompleteSettings): Promise<void> {
@@ -254,6 +274,8 @@ function addressOf({ address, family, port }: AddressInfo): string {
 export interface RunningApi {
   /** Address with the assigned port, e.g. `http://127.0.0.1:7280`. */
   address: string;
+  /** Whether every request needs a token. */
+  requiresToken: boolean;
   /** Present use of each limit, by name. */
   load(): Load;
   /** Makes `/readyz` answer 503, refuses new requests, and lets running ones finish within the grace period. */

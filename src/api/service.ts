@@ -1,8 +1,9 @@
-/** Endpoints about the process itself, for operators and their tools, without a token. */
+/** Endpoints about the process itself, for operators and their tools. */
 import { z } from 'zod';
-import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Scope } from '../contract/routes.js';
 import { failureTypes } from '../errors.js';
-import type { Readiness } from '../process/readiness.js';
+import { withoutMessages } from '../process/readiness.js';
 import { jsonMediaType, type AnswerDocument } from './operations/operation.js';
 import { component } from '../contract/schema.js';
 import type { ApiService } from './settings.js';
@@ -13,10 +14,12 @@ const health = component('Health', z.object({ status: z.literal('ok') }), {
 });
 
 const serverFailure = z
-  .object({ type: z.enum(failureTypes), message: z.string(), hint: z.string().optional() })
+  .object({
+    type: z.enum(failureTypes),
+    message: z.string().optional().describe('Only for callers on the machine of the API.'),
+    hint: z.string().optional(),
+  })
   .nullable();
-
-type ReadinessReport = Readiness & { ready: boolean; ending: boolean };
 
 const readiness = component(
   'Readiness',
@@ -25,7 +28,7 @@ const readiness = component(
     ending: z.boolean().describe('The process accepts no new requests; running requests finish.'),
     postgres: serverFailure.describe('Null: PostgreSQL answers and has the schema of this version.'),
     temporal: serverFailure.describe('Null: Temporal answers. Turns are stored without it.'),
-  }) satisfies z.ZodType<ReadinessReport>,
+  }),
   {
     description: 'Whether requests should be sent to this process.',
     example: { ready: true, ending: false, postgres: null, temporal: null },
@@ -38,6 +41,8 @@ interface ServiceOperation {
   path: string;
   id: string;
   summary: string;
+  /** The scope that a caller from elsewhere needs; a caller on this machine needs none. Absent: open to all. */
+  scope?: Scope;
   answers: Readonly<Record<number, AnswerDocument>>;
 }
 
@@ -51,6 +56,7 @@ export const serviceOperations: readonly ServiceOperation[] = [
       path: '/readyz',
       id: 'readyz',
       summary: 'Check whether PostgreSQL, its schema and Temporal can be used',
+      scope: 'admin' as const,
     },
     answers: {
       200: { description: 'PostgreSQL and Temporal can be used.', content: { [jsonMediaType]: readiness } },
@@ -62,6 +68,7 @@ export const serviceOperations: readonly ServiceOperation[] = [
   },
   {
     ...{ path: '/metrics', id: 'metrics', summary: "Get the metrics in Prometheus's text format" },
+    scope: 'admin',
     answers: { 200: { description: 'The metrics.', content: { [metricsMediaType]: z.string() } } },
   },
   {
@@ -79,34 +86,52 @@ export function addServiceRoutes(
   app: FastifyInstance,
   {
     service,
+    isLocal,
+    needScope,
     metrics,
     document,
     ending,
   }: {
     service: ApiService;
+    isLocal: (request: FastifyRequest) => boolean;
+    /** Throws unless the request has a token with the scope. */
+    needScope: (request: FastifyRequest, scope: Scope) => Promise<void>;
     metrics: (() => Promise<string>) | undefined;
     document: () => string;
     ending: () => boolean;
   },
 ): void {
+  const look = shared(() => service.readiness());
   const json = (reply: FastifyReply, status: number, body: string) =>
     reply.code(status).header('content-type', jsonMediaType).header('cache-control', 'no-store').send(body);
-  app.get('/healthz', (_request, reply) => json(reply, 200, '{"status":"ok"}'));
-  const look = shared(() => service.readiness());
-  app.get('/readyz', async (_request, reply) => {
-    const found = await look();
-    const ready = !ending() && found.postgres === null && found.temporal === null;
-    const report: ReadinessReport = { ready, ending: ending(), ...found };
-    return json(reply, ready ? 200 : 503, JSON.stringify(report));
-  });
-  app.get('/openapi.json', (_request, reply) => json(reply, 200, document()));
-  if (metrics)
-    app.get('/metrics', async (_request, reply) =>
-      reply.header('content-type', metricsMediaType).send(await metrics()),
-    );
+  const answers: Record<string, (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply>> = {
+    healthz: async (_, reply) => json(reply, 200, '{"status":"ok"}'),
+    readyz: async (request, reply) => {
+      const found = await look();
+      const ready = !ending() && found.postgres === null && found.temporal === null;
+      const state = { ready, ending: ending(), ...found };
+      return json(
+        reply,
+        ready ? 200 : 503,
+        JSON.stringify(isLocal(request) ? state : withoutMessages(state)),
+      );
+    },
+    openapi: async (_, reply) => json(reply, 200, document()),
+    ...(metrics && {
+      metrics: async (_, reply) => reply.header('content-type', metricsMediaType).send(await metrics()),
+    }),
+  };
+  for (const { path, id, scope } of serviceOperations) {
+    const handler = answers[id];
+    if (handler === undefined) continue;
+    const onRequest = async (request: FastifyRequest) => {
+      if (scope !== undefined && !isLocal(request)) await needScope(request, scope);
+    };
+    app.route({ method: 'GET', url: path, onRequest, handler });
+  }
 }
 
-/** Shares one check among concurrent requests: they need no token, so they must cost the servers little. */
+/** Shares one check among concurrent requests: a probe must cost the servers little. */
 function shared<T>(work: () => Promise<T>): () => Promise<T> {
   let running: Promise<T> | null = null;
   return () => (running ??= work().finally(() => (running = null)));

@@ -2,23 +2,32 @@ import type { Logger } from 'pino';
 import type { AppendedTurn, TurnOrText } from '../contract/turns.js';
 import type { PalimpsestClient } from '../contract/client.js';
 import { invalid } from '../errors.js';
+import type { TokenAccess } from '../store/tokens/tokens.js';
+import type { IdentitySettings } from './identity.js';
 import type { Readiness } from '../process/readiness.js';
 
-/** A token gives full access to its tenant and none to other tenants. */
-export interface ApiToken {
+/** A token of the configuration. It has all scopes in its tenant, and no access to other tenants. */
+export interface ConfiguredToken {
   tenant: string;
   /** Hash of the token's UTF-8 bytes, in hex. */
   sha256: string;
 }
 
 export interface ApiSettings {
-  /** Address to listen on. Without tokens only the loopback interface is allowed. @default '127.0.0.1' */
+  /** Address to listen on. @default '127.0.0.1' */
   host?: string;
   /** Port to listen on; 0 for a free one. @default 7280 */
   port?: number;
-  /** The tokens. If there are none, no token is required, and every caller is the tenant `default`. @default [] */
-  tokens?: readonly ApiToken[];
-  /** Maximum bytes of a request body. @default 33,554,432 (32 MiB) */
+  /** Tokens in addition to those of the database. @default [] */
+  tokens?: readonly ConfiguredToken[];
+  /** An identity provider whose JWTs are accepted. @default none */
+  identity?: IdentitySettings;
+  /**
+   * Whether every request needs a token. If not, callers on this machine without a token are the tenant `default` and may do
+   * everything. @default false without tokens and identity provider on a loopback address, else true
+   */
+  requireToken?: boolean;
+  /** Maximum bytes of the body of a turn. Any other body has at most 1 MiB, or this size if it is smaller. @default 33,554,432 (32 MiB) */
   bodyLimitBytes?: number;
   /** Milliseconds within which a request must arrive completely. An answer may take longer. @default 30,000 */
   requestTimeoutMs?: number;
@@ -69,11 +78,13 @@ export interface ApiClient extends Omit<PalimpsestClient, 'appendTurn'> {
 /** The service behind the API: `Palimpsest`, connected once for all tenants. */
 export interface ApiService {
   forTenant(tenant: string): ApiClient;
+  /** The access that a token of the database gives now; null for none. Throws `Store.Unavailable`. */
+  accessByToken(token: string): Promise<TokenAccess | null>;
   readiness(): Promise<Readiness>;
 }
 
-type Told = 'log' | 'metrics' | 'observe' | 'observeRefusal';
-export type CompleteSettings = Required<Omit<ApiSettings, Told>> & Pick<ApiSettings, Told>;
+type Optional = 'identity' | 'log' | 'metrics' | 'observe' | 'observeRefusal';
+export type CompleteSettings = Required<Omit<ApiSettings, Optional>> & Pick<ApiSettings, Optional>;
 
 const mebibyte = 1024 * 1024;
 
@@ -83,6 +94,10 @@ export function checkedSettings(settings: ApiSettings): CompleteSettings {
     host: '127.0.0.1',
     port: 7280,
     tokens: [],
+    requireToken:
+      (settings.tokens ?? []).length > 0 ||
+      settings.identity !== undefined ||
+      !isLoopback(settings.host ?? '127.0.0.1'),
     bodyLimitBytes: 32 * mebibyte,
     requestTimeoutMs: 30_000,
     headersTimeoutMs: 10_000,
@@ -97,7 +112,7 @@ export function checkedSettings(settings: ApiSettings): CompleteSettings {
     shutdownGraceMs: 10_000,
     ...Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined)),
   };
-  complete.tokens.forEach(({ tenant, sha256 }: ApiToken, index) => {
+  complete.tokens.forEach(({ tenant, sha256 }: ConfiguredToken, index) => {
     if (tenant === '') throw invalid('a token needs a tenant', `tokens[${index}].tenant`);
     if (!/^[0-9a-f]{64}$/i.test(sha256))
       throw invalid(
@@ -106,11 +121,11 @@ export function checkedSettings(settings: ApiSettings): CompleteSettings {
         'Compute it with `printf %s TOKEN | sha256sum`.',
       );
   });
-  if (complete.tokens.length === 0 && !isLoopback(complete.host)) {
+  if (!complete.requireToken && !isLoopback(complete.host)) {
     throw invalid(
-      `without tokens the API listens on the loopback interface only, not on ${complete.host}`,
-      'tokens',
-      'Set PALIMPSEST_API_TOKENS=tenant:token, or keep the host 127.0.0.1.',
+      `without \`requireToken\` the API listens on the loopback interface only, not on ${complete.host}`,
+      'requireToken',
+      'Leave it out, or keep the host 127.0.0.1.',
     );
   }
   return complete;

@@ -8,6 +8,7 @@ import { addImportCommand } from './commands/import.js';
 import { addLogCommands } from './commands/log.js';
 import { addPolicyCommands } from './commands/policy.js';
 import { addSessionCommands, addTimelineCommand } from './commands/sessions.js';
+import { addTokenCommands } from './commands/tokens.js';
 import { invalid } from '../errors.js';
 import { failureJson } from './terminal/failures.js';
 import { exitCodes } from './command/run.js';
@@ -20,6 +21,7 @@ function commands(setCode: SetCode): Command {
   addDevCommands(start);
   const serve = group('Run it:');
   addServerCommands(serve);
+  addTokenCommands(serve);
   const look = group('Look at sessions:');
   addSessionCommands(look);
   addTimelineCommand(look);

@@ -31,6 +31,13 @@ export function embeddingsOf({ embeddings, llm }: Pick<Config, 'embeddings' | 'l
   return { ...rest, model, baseUrl, apiKey, tokensPerMinute: llm.tokensPerMinute };
 }
 
+/** The identity provider of the API; undefined if none is set. */
+export function identityOf({ identity }: Pick<Config, 'identity'>) {
+  const { issuer, audience, jwksUrl, ...rest } = identity;
+  if (issuer === undefined || audience === undefined || jwksUrl === undefined) return undefined;
+  return { ...rest, issuer, audience, jwksUrl };
+}
+
 const fileVariable = 'PALIMPSEST_CONFIG';
 const usualFiles = ['palimpsest.yaml', 'palimpsest.yml', 'palimpsest.json'];
 

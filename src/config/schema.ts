@@ -4,7 +4,8 @@
  */
 import { z } from 'zod';
 import { defaultTurnLimits } from '../conversation/turn-limits.js';
-import { flagOf, listOf, lowerCase, numberOf } from './values.js';
+import { leastTokenBits } from './token-strength.js';
+import { flagOf, listOf, lowerCase, numberOf, weakToken } from './values.js';
 
 export const workerRoles = ['workflow', 'database', 'model', 'backfill'] as const;
 /** The queues of a worker process: orchestration, steps on PostgreSQL, model calls; `backfill` has the first two for backfills. */
@@ -76,11 +77,41 @@ const hostAndPort = (hint: string) =>
 /** A tenant and the sha256 (hex) of a bearer token for it; the token itself is not kept. */
 const tokenSchema = z.strictObject({
   tenant: z.string().min(1),
-  sha256: z.string().refine((hex) => /^[0-9a-f]{64}$/.test(hex), {
+  sha256: z.string().refine((hex) => hex === weakToken || /^[0-9a-f]{64}$/.test(hex), {
     error: 'is not the sha256 of a token in hex',
     params: { hint: 'Write `token: …` for the token itself, or 64 hexadecimal digits of its sha256.' },
   }),
 });
+
+const tokensSchema = z.array(tokenSchema).superRefine((tokens, context) => {
+  for (const [index, { sha256 }] of tokens.entries()) {
+    const refuse = (message: string, hint: string) =>
+      context.addIssue({ code: 'custom', path: [index], message, params: { hint } });
+    if (sha256 === weakToken)
+      refuse(
+        `is too easy to guess: a token needs ${leastTokenBits} bits, estimated by its length and characters`,
+        'Make one with `openssl rand -hex 32`, or keep tokens in the database: `palimpsest token create`.',
+      );
+    else if (tokens.findIndex((other) => other.sha256 === sha256) < index)
+      refuse('has the token of an earlier entry', 'Give each entry a token of its own.');
+  }
+});
+
+const loopbackHost = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
+
+const jwksUrl = z
+  .string()
+  .refine(
+    (url) =>
+      hasScheme('https:')(url) || (hasScheme('http:')(url) && loopbackHost.test(new URL(url).hostname)),
+    {
+      error: 'is not an https URL',
+      params: {
+        hint: 'Write e.g. https://login.example/.well-known/jwks.json; http is for this machine only.',
+      },
+    },
+  )
+  .optional();
 
 export const configSchema = z.strictObject({
   databaseUrl: setting(
@@ -115,7 +146,30 @@ export const configSchema = z.strictObject({
     ),
     namespace: setting(z.string().min(1).default('default'), 'TEMPORAL_NAMESPACE', 'Temporal namespace'),
     apiKey: setting(word, 'TEMPORAL_API_KEY', 'API key of Temporal Cloud'),
-    tls: setting(flag, 'TEMPORAL_TLS', 'whether connections to Temporal use TLS', 'on with a key'),
+    tls: setting(
+      flag,
+      'TEMPORAL_TLS',
+      'whether connections to Temporal use TLS',
+      'on with a key or one of the following',
+    ),
+    caFile: setting(
+      word,
+      'TEMPORAL_TLS_SERVER_CA_CERT_PATH',
+      "file (PEM) of the certificate authority of Temporal's frontend",
+      "the system's authorities",
+    ),
+    certFile: setting(
+      word,
+      'TEMPORAL_TLS_CLIENT_CERT_PATH',
+      'file (PEM) of the client certificate, if the frontend demands one (mTLS)',
+    ),
+    keyFile: setting(word, 'TEMPORAL_TLS_CLIENT_KEY_PATH', 'file (PEM) of the key of the client certificate'),
+    serverName: setting(
+      word,
+      'TEMPORAL_TLS_SERVER_NAME',
+      "name in the frontend's certificate",
+      'the host of the address',
+    ),
   }),
   queuePrefix: setting(
     z
@@ -208,7 +262,12 @@ export const configSchema = z.strictObject({
   inlineTurnTenants: setting(
     z.preprocess(listOf, z.array(z.string().min(1)).default([])),
     'PALIMPSEST_INLINE_TENANTS',
-    'tenants whose `turn` signals may carry messages; `*` for all',
+    'tenants whose `turn` signals may carry messages without a signature; `*` for all',
+  ),
+  inlineTurnKeys: setting(
+    z.record(z.string().min(1), z.string().min(16)).default({}),
+    'PALIMPSEST_INLINE_TURN_KEYS',
+    'keys of tenants whose `turn` signals may carry signed messages; in the variable `tenant:key,…`, in the file an object',
   ),
   turns: z.strictObject({
     maxMessages: setting(
@@ -274,7 +333,7 @@ export const configSchema = z.strictObject({
     host: setting(
       z.string().min(1).default('127.0.0.1'),
       'PALIMPSEST_API_HOST',
-      'address on which the HTTP API listens; any address but loopback requires tokens',
+      'address on which the HTTP API listens; on any address but loopback every request needs a token',
     ),
     port: setting(
       wholeOr(0, 7280, 65_535),
@@ -283,14 +342,20 @@ export const configSchema = z.strictObject({
       '7280',
     ),
     tokens: setting(
-      z.array(tokenSchema).default([]),
+      tokensSchema.default([]),
       'PALIMPSEST_API_TOKENS',
-      'bearer tokens as `tenant:token`, separated by commas; in the file also as `{tenant, sha256}`',
+      'bearer tokens with all scopes, as `tenant:token`, separated by commas; in the file also as `{tenant, sha256}`. A caller sends the part after the colon. Each needs 128 bits (`openssl rand -hex 32`). Tokens of the [database](http-api.md#tokens-and-scopes) have scopes and can be revoked',
+    ),
+    requireToken: setting(
+      flag,
+      'PALIMPSEST_API_REQUIRE_TOKEN',
+      'whether every request needs a token. If not, a caller on this machine without a token is the tenant `default` and may do everything',
+      'off on a loopback address without `api.tokens` and `identity.issuer`; otherwise on',
     ),
     bodyLimitBytes: setting(
       wholeOr(1_024, 32 * 1024 * 1024),
       'PALIMPSEST_API_BODY_LIMIT_BYTES',
-      'maximum size of a request body',
+      'maximum size of the body of a turn; any other body has at most 1 MiB, or this size if it is smaller',
     ),
     requestTimeoutMs: setting(
       wholeOr(100, 30_000),
@@ -340,7 +405,7 @@ export const configSchema = z.strictObject({
     unknownConnections: setting(
       wholeOr(4, 1_000),
       'PALIMPSEST_API_UNKNOWN_CONNECTIONS',
-      'maximum number of connections that have not yet sent a token; at most a quarter of this number may come from one address. Beyond either limit the oldest one is closed. Raise it if many clients connect at once',
+      'maximum number of connections that have not yet sent a token; one address may have a quarter of this number. An address that exceeds the quarter loses its oldest such connection; if the maximum is exceeded, the address with the most such connections loses its oldest one. Raise it if many clients connect at once',
     ),
     databaseConnections: setting(
       wholeOr(2, 20, 1_000),
@@ -358,6 +423,48 @@ export const configSchema = z.strictObject({
       'time for running requests to finish after SIGTERM',
     ),
   }),
+  identity: z
+    .strictObject({
+      issuer: setting(
+        word,
+        'PALIMPSEST_IDENTITY_ISSUER',
+        'issuer (`iss`) of the identity provider whose JWTs the HTTP API accepts; `identity.audience` and `identity.jwksUrl` belong to it',
+        'no JWTs',
+      ),
+      audience: setting(
+        word,
+        'PALIMPSEST_IDENTITY_AUDIENCE',
+        'audience (`aud`) for which the provider makes tokens of this API',
+      ),
+      jwksUrl: setting(jwksUrl, 'PALIMPSEST_IDENTITY_JWKS_URL', "URL of the provider's public keys (JWKS)"),
+      tenantClaim: setting(
+        z.string().trim().min(1).default('tenant'),
+        'PALIMPSEST_IDENTITY_TENANT_CLAIM',
+        'claim with the tenant',
+      ),
+      scopesClaim: setting(
+        z.string().trim().min(1).default('scope'),
+        'PALIMPSEST_IDENTITY_SCOPES_CLAIM',
+        'claim with the scopes: a list, or a text with blanks between them. Scopes that Palimpsest does not know are ignored',
+      ),
+      clockToleranceMs: setting(
+        wholeOr(0, 30_000, 600_000),
+        'PALIMPSEST_IDENTITY_CLOCK_TOLERANCE_MS',
+        "tolerated difference between the provider's clock and the clock of the API",
+      ),
+    })
+    .superRefine((given, context) => {
+      const needed = ['issuer', 'audience', 'jwksUrl'] as const;
+      const missing = needed.filter((name) => given[name] === undefined);
+      if (missing.length === needed.length) return;
+      for (const name of missing)
+        context.addIssue({
+          code: 'custom',
+          path: [name],
+          message: 'is missing',
+          params: { hint: 'Set issuer, audience and jwksUrl of `identity` together, or none of them.' },
+        });
+    }),
   metrics: z.strictObject({
     address: setting(
       hostAndPort('Write e.g. 127.0.0.1:9464, or 0.0.0.0:9464 inside a container.'),

@@ -1,5 +1,6 @@
 /** Converts settings, as written in a variable or a file, into the types of their schema. A value that cannot be converted is returned unchanged. */
 import { createHash } from 'node:crypto';
+import { leastTokenBits, tokenBits } from './token-strength.js';
 
 function text(value: unknown): string | undefined {
   return typeof value === 'string' ? value.trim() : undefined;
@@ -27,9 +28,13 @@ export function listOf(value: unknown): unknown {
 
 export const lowerCase = (value: unknown): unknown => text(value)?.toLowerCase() ?? value;
 
+/** In place of the hash of a token that is too easy to guess. */
+export const weakToken = 'weak';
+
 /** `tenant:token`, `{tenant, token}` or `{tenant, sha256}`. Any other value becomes null, so that no error repeats it. */
 function tokenOf(entry: unknown): unknown {
-  const hashed = (token: string): string => createHash('sha256').update(token).digest('hex');
+  const hashed = (token: string): string =>
+    tokenBits(token) < leastTokenBits ? weakToken : createHash('sha256').update(token).digest('hex');
   if (typeof entry === 'string') {
     const [, tenant, token] = /^([^:]+):(.+)$/.exec(entry.trim()) ?? [];
     return token === undefined ? null : { tenant, sha256: hashed(token) };
@@ -43,6 +48,14 @@ function tokenOf(entry: unknown): unknown {
 function tokensOf(value: unknown): unknown {
   const entries = listOf(value);
   return Array.isArray(entries) ? entries.map(tokenOf) : null;
+}
+
+/** `tenant:key,…`, or an object of keys by tenant. Any other value becomes null, so that no error repeats it. */
+function keysOf(value: unknown): unknown {
+  const entries = listOf(value);
+  if (!Array.isArray(entries)) return value;
+  const keys = entries.map((entry: unknown) => /^([^:]+):(.{16,})$/.exec(String(entry))?.slice(1));
+  return keys.every((one) => one !== undefined) ? Object.fromEntries(keys) : null;
 }
 
 function secretOf(value: unknown): unknown {
@@ -59,4 +72,5 @@ export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
   'llm.apiKey': secretOf,
   'embeddings.apiKey': secretOf,
   'api.tokens': tokensOf,
+  inlineTurnKeys: keysOf,
 };

@@ -5,7 +5,10 @@ interface Read {
   parsed: unknown;
   /** The first syntax error: `line 2, column 1: Map keys must be unique`. */
   problem: string | undefined;
-  /** Line, from 1, of the value at a path such as `api.tokens[0]`, or of the innermost value around it; null for none but the whole text. */
+  /**
+   * Line, from 1, of the value at a path such as `api.tokens[0]`, or of the innermost value around it; null if only the whole
+   * text contains it.
+   */
   lineOf: (path: string) => number | null;
 }
 

@@ -42,14 +42,14 @@ export type ExpandRequest = z.infer<typeof expandRequest>;
 export const expandRequest = z.strictObject({
   part: seq.optional().describe('Archive part. Default: the whole log.'),
   fromSeq: seq.optional().describe('First message. Default: the first one of the part, or of the log.'),
-  limit: z.int().min(1).max(1_000).optional().describe('Messages at most. Default 50.'),
+  limit: z.int().min(1).max(1_000).optional().describe('Maximum number of messages. Default 50.'),
   maxCharacters: z
     .int()
     .min(1)
     .max(50_000_000)
     .optional()
     .describe(
-      "UTF-16 code units of the messages' JSON at most. A longer first message comes alone. Default 100,000.",
+      "Maximum length of the messages' JSON, in UTF-16 code units. A first message that is longer is returned alone. Default 100,000.",
     ),
 });
 
@@ -70,7 +70,10 @@ export const expansion = component(
   },
 );
 
-/** Fields of requests to earlier versions, which answer pages. The document leaves them out: it has `expand` for pages. */
+/**
+ * Fields that clients of earlier versions send: with one of them, `replay` answers a page. The OpenAPI document leaves them
+ * out, because `expand` is its operation for pages.
+ */
 export const replayRequest = z.strictObject({
   after: z
     .int()
@@ -99,28 +102,28 @@ export const searchRequest = component(
       .describe(
         '`words` finds messages with any word of the query. Those that hold an identifier verbatim come first, then those with ' +
           'rarer words and with words next to each other as in the query; a word in the message before or after counts a ' +
-          'little. A phrase in `"…"` must occur exactly, except for case. `substring` searches for the whole query in that way, ' +
-          'including quotation marks. Default: by words. Where the deployment has embeddings and the query has no phrase in ' +
-          '`"…"`, also by meaning, with both rankings merged.',
+          'little. A phrase in `"…"` must occur exactly, except for case. `substring` finds the whole query, including quotation ' +
+          'marks, exactly except for case. Without `mode` the search is by words and, if the deployment has embeddings and the ' +
+          'query has no phrase in `"…"`, also by meaning; both rankings are then merged.',
       ),
     role: z.enum(roles).optional(),
     speaker: z
       .string()
       .optional()
-      .describe('`name` of a message, in any case: the speaker, where a role has several.'),
+      .describe('The speaker: `name` of a message, in upper or lower case. For roles with several speakers.'),
     tool: z.string().optional().describe('Name of a tool: finds its results and the messages that call it.'),
     fromSeq: seq
       .optional()
       .describe(
-        'First message of the range. Where the range is one message, every match in a long text is a separate hit.',
+        'First message of the range. If the range is one message, every match in a long text is a separate hit.',
       ),
     throughSeq: seq.optional().describe('Last message of the range.'),
     from: z
       .string()
       .optional()
       .describe(
-        'Only messages said at this time or later (or stored, where their time is unknown): a day (`2023-05-07`), a month ' +
-          'or a year in UTC, or an ISO 8601 time.',
+        'Only messages said at this time or later (or stored, if it is unknown when they were said): a day (`2023-05-07`), ' +
+          'a month or a year in UTC, or an ISO 8601 time.',
       ),
     through: z
       .string()
@@ -132,7 +135,7 @@ export const searchRequest = component(
       .max(10)
       .optional()
       .describe('Number of messages after each hit to return with it. Default 0.'),
-    limit: z.int().min(1).max(50).optional().describe('Hits at most. Default 10.'),
+    limit: z.int().min(1).max(50).optional().describe('Maximum number of hits. Default 10.'),
     offset: z
       .int()
       .min(0)
@@ -143,20 +146,23 @@ export const searchRequest = component(
   { description: 'A search in the archive and the tail.', example: { query: 'order 4711', limit: 5 } },
 );
 
-const said = {
+const origin = {
   seq: z.int(),
   role: z.enum(roles),
-  speaker: z.string().nullable().describe("The message's `name`: the speaker, where a role has several."),
-  at: moment.nullable().describe('When it was said; null where this is unknown.'),
+  speaker: z
+    .string()
+    .nullable()
+    .describe("The message's `name`: the speaker, for roles with several speakers."),
+  at: moment.nullable().describe('When it was said; null if this is unknown.'),
   storedAt: moment.describe('When the message was stored.'),
 };
 
 export type FollowingMessage = z.infer<typeof followingMessage>;
-export type SaidBy = Omit<FollowingMessage, 'text'>;
+export type MessageOrigin = Omit<FollowingMessage, 'text'>;
 const followingMessage = component(
   'FollowingMessage',
   z.object({
-    ...said,
+    ...origin,
     text: z.string().describe('The beginning of its text in one line, at most 500 characters.'),
   }),
   {
@@ -172,7 +178,7 @@ export type SearchHit = z.infer<typeof searchHit>;
 const searchHit = component(
   'SearchHit',
   z.object({
-    ...said,
+    ...origin,
     tool: z
       .string()
       .nullable()
@@ -182,8 +188,8 @@ const searchHit = component(
     offset: z
       .int()
       .describe(
-        "The start of the match in the message's text, in UTF-16 code units. For string content this is also an offset for the " +
-          'tool response. The text consists of content, then calls, then reasoning.',
+        "The start of the match in the message's text, in UTF-16 code units. If the content is a string, this value " +
+          'can also be given to `toolResponse` as `offset`. The text consists of content, then calls, then reasoning.',
       ),
     snippet: z
       .string()
@@ -222,7 +228,7 @@ const searchByMeaning = component(
       .string()
       .nullable()
       .describe(
-        'The failure of the embeddings endpoint, because of which the search used words for some or all messages; null for none.',
+        'The failure of the embeddings endpoint; the search then used words for some or all messages. Null for none.',
       ),
     vectors: z.int().describe('Number of vectors compared.'),
     fromSeq: z.int().nullable().describe('First message whose vectors were compared; null for none.'),
@@ -244,7 +250,7 @@ export const searchResult = component(
     meaning: searchByMeaning
       .nullable()
       .describe(
-        'Null where the search used words only: no embeddings are configured, or the request asked for words or characters.',
+        'Null if the search was not by meaning: no embeddings are configured, the request gave a `mode`, the query has a phrase in `"…"` or neither letters nor digits, or the range is one message.',
       ),
     hits: z.array(searchHit),
     nextOffset: z.int().nullable().describe('The start of the next page; null if there is none.'),
@@ -266,7 +272,9 @@ export const responseRequest = z
     offset: z.int().min(0).max(largestSeq).optional().describe('UTF-16 code units to skip. Default 0.'),
     limit: seq
       .optional()
-      .describe('UTF-16 code units at most, plus one where a surrogate pair would not fit. Default 20,000.'),
+      .describe(
+        'Maximum number of UTF-16 code units; one more if this would split a surrogate pair. Default 20,000.',
+      ),
   })
   .refine(({ callId, seq: message }) => (callId === undefined) !== (message === undefined), {
     error: 'or seq must be given, not both',
@@ -287,7 +295,7 @@ export const toolResponse = component(
       .enum(['text', 'parts', 'message'])
       .describe(
         'The text that `content` is a page of. `text`: the string content, exactly. `parts`: the JSON of its parts. `message`: ' +
-          'the JSON of the whole message, where it makes calls or has no content.',
+          'the JSON of the whole message, if it makes calls or has no content.',
       ),
     content: z.string(),
     offset: z.int().describe('The start of `content`, in UTF-16 code units.'),

@@ -19,7 +19,7 @@ const selection = component(
       .describe(
         'Only sessions without a turn since this time, ISO 8601 with a time zone, such as 2026-01-31T00:00:00Z.',
       ),
-    minTokens: z.int().min(0).optional().describe('Context tokens at least.'),
+    minTokens: z.int().min(0).optional().describe('Minimum number of context tokens.'),
   }),
   {
     description: 'The selection of sessions. All conditions must hold.',
@@ -89,7 +89,7 @@ export const backfill = component(
     concurrency: z.int().describe('The present value. `resize` changes it.'),
     spendLimit: z.number().nullable().describe('The present value. `retry` changes it.'),
     state: z.enum(['running', 'paused', 'completed', 'cancelled', 'stopped']),
-    reason: z.string().nullable().describe('Why the job stopped, where it did not complete.'),
+    reason: z.string().nullable().describe('Why the job stopped, if it did not complete.'),
     counts: z
       .object({
         pending: count,
@@ -103,7 +103,7 @@ export const backfill = component(
         selected: count,
       })
       .describe(
-        'Sessions by state. `selected` is their present sum; more pages may follow while `selecting`.',
+        'Sessions by state. `selected` is their sum so far. It may still grow while `selecting` is true.',
       ),
     selecting: z.boolean().describe('More sessions may follow.'),
     failures: z.record(z.string(), z.number()).describe('Failed sessions by failure type.'),
@@ -149,7 +149,7 @@ export const backfillEstimate = component(
     modelCalls: z.int(),
     modelInputTokens: z.number(),
     modelOutputTokens: z.number(),
-    cost: z.number().nullable().describe('Null where a policy has no prices.'),
+    cost: z.number().nullable().describe('Null if a policy has no prices.'),
     currency: z.string().nullable(),
   }),
   {
@@ -190,7 +190,7 @@ const backfillItem = component(
 export const itemsRequest = z.strictObject({
   state: itemState.optional().describe('Only sessions in this state.'),
   after: id().optional().describe('`next` of the page before.'),
-  limit: z.int().min(1).max(1_000).optional().describe('Sessions at most. Default 100.'),
+  limit: z.int().min(1).max(1_000).optional().describe('Maximum number of sessions. Default 100.'),
 });
 
 export type BackfillItemRequest = z.infer<typeof itemsRequest> & { job: string };

@@ -25,6 +25,7 @@ import type { ContextShape, SessionContext } from './context.js';
 import type { AnthropicSystem, GeminiSystem, NativeMessage } from './native.js';
 import type { Pins, PolicyRequest, PolicyVersion, SessionPolicy } from './policies.js';
 import type { Erased, ListRequest, SessionList, Status } from './sessions.js';
+import type { ApiToken, CreatedToken, TokenRequest } from './tokens.js';
 import type { AppendedTurn, Turn } from './turns.js';
 
 export interface OfSession {
@@ -33,6 +34,10 @@ export interface OfSession {
 
 export interface OfJob {
   job: string;
+}
+
+export interface OfToken {
+  id: string;
 }
 
 export type ContextRequest = OfSession & ContextShape & { waitMs?: number };
@@ -81,7 +86,7 @@ export interface PalimpsestClient {
   context: ReadContext;
   /**
    * Compacts now, whatever the size, and waits for the outcome. If a compaction is running already, waits for that one.
-   * Resolves to null if there is nothing to evict or the result would not be smaller. Reads of the context do not wait.
+   * Resolves to null if nothing may be evicted or the result was refused (not smaller, or without a pin). Reads of the context do not wait.
    */
   compact(request: CompactRequest): Promise<CompactionOutcome | null>;
   /**
@@ -91,9 +96,7 @@ export interface PalimpsestClient {
    */
   resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
 
-  /**
-   * Sizes, effective policy and the phase of the session's workflow; `asleep` when it has ended because the session was idle.
-   */
+  /** Sizes, effective policy and the phase of the session's workflow; `asleep` if it has ended because the session was idle. */
   status(request: OfSession): Promise<Status>;
   /** Resolves when the session's workflow has looked at every turn and no compaction is in flight. */
   settled(request: OfSession & { timeoutMs?: number }): Promise<void>;
@@ -120,8 +123,9 @@ export interface PalimpsestClient {
   /** The policy as it was given for this tenant; `{}` and version 0 if none was given. */
   tenantPolicy(): Promise<SessionPolicy>;
   /**
-   * Replaces the policy of this client's tenant. It applies to all its sessions, for the fields that a session does not set
-   * itself, from the next use of each session. `status` names it as the source. Throws `Input.Invalid` with the field's path.
+   * Replaces the policy of this client's tenant. From its next use on, each session of the tenant follows this policy in the
+   * fields that it does not set itself. `status` names the tenant as their source. Throws `Input.Invalid` with the field's
+   * path.
    */
   configureTenant(request: PolicyRequest): Promise<PolicyVersion>;
   /** Pins of the session's own policy; `status` has those of its tenant and deployment. */
@@ -182,6 +186,16 @@ export interface PalimpsestClient {
   cancelBackfill(request: OfJob): Promise<Backfill>;
   /** Runs the failed sessions once more; after a cancellation or a spend limit also the skipped ones. */
   retryBackfill(request: OfJob & RetryRequest): Promise<Backfill>;
+
+  /**
+   * Makes a token of this client's tenant for the HTTP API. Only this answer contains the token itself. Throws `Input.Invalid`,
+   * and over HTTP `Api.Forbidden` for a scope that the caller's own token lacks.
+   */
+  createToken(request: TokenRequest): Promise<CreatedToken>;
+  /** The tenant's tokens in the database, oldest first, including expired and revoked ones. */
+  tokens(): Promise<ApiToken[]>;
+  /** Ends a token at once, in every process. A repeated call changes nothing. Throws `Store.TokenNotFound`. */
+  revokeToken(request: OfToken): Promise<ApiToken>;
 
   /** Closes the connections. Compactions continue in the workers. */
   close(): Promise<void>;

@@ -57,7 +57,7 @@ export const compactionOutcome = component(
 );
 
 export const compactionAnswer = component('CompactionAnswer', compactionOutcome.nullable(), {
-  description: 'The outcome; null where there was nothing to do.',
+  description: 'The outcome; null if there was nothing to do.',
   example: null,
 });
 
@@ -80,7 +80,7 @@ const timelineTurn = component(
     turn: z.int().describe('Number of the turn, from 1.'),
     turnId: z.string(),
     at: moment.describe('When the turn was stored.'),
-    saidAt: moment.nullable().describe('When its first message was said; null where this is unknown.'),
+    saidAt: moment.nullable().describe('When its first message was said; null if this is unknown.'),
     fromSeq: z.int(),
     throughSeq: z.int(),
     tokens: z.number().describe("Tokens of the turn's messages."),
@@ -123,7 +123,7 @@ export const timeline = component(
   z.object({
     session: z.string(),
     tokens: z.number().describe('Tokens of the present context.'),
-    budget: z.number().describe('Context tokens at most.'),
+    budget: z.number().describe('Maximum number of context tokens.'),
     measureAt: z
       .number()
       .nullable()

@@ -42,18 +42,25 @@ const contextEntry = component(
       .describe(
         'Number of the message in the log; null for the summary turn, its acknowledgment and synthetic results.',
       ),
-    source: z.enum([
-      'system',
-      'summarization',
-      'acknowledgment',
-      'carried',
-      'log',
-      'synthetic',
-      'orphan',
-      'reduced',
-      'omitted',
-      'media',
-    ]) satisfies z.ZodType<ViewItem['source']>,
+    source: z
+      .enum([
+        'system',
+        'summarization',
+        'acknowledgment',
+        'carried',
+        'log',
+        'synthetic',
+        'orphan',
+        'reduced',
+        'omitted',
+        'media',
+      ])
+      .describe(
+        '`system`: a leading system message. `summarization`: the summary turn. `acknowledgment`: the reply to it. ' +
+          '`carried`: the request that began the run that the cut divides. `log`: a message of the tail. `reduced`: a shorter ' +
+          'text for it. `omitted`: one text for several messages. `synthetic`: a stand-in for a result that the log does not ' +
+          'have. `orphan`: a result whose call is not shown. `media`: images or files of another message.',
+      ) satisfies z.ZodType<ViewItem['source']>,
     tokens: z.number(),
   }),
   { description: 'The source of one message of a context.', example: { seq: 1, source: 'log', tokens: 12 } },
@@ -78,7 +85,7 @@ export const contextBreakdown = component(
       .nullable()
       .describe('The parts of `head`; null if an earlier version wrote it.'),
     carried: z.number().describe('The request of the run that the cut divides.'),
-    tail: z.number().describe('Messages after the cut, after reductions, with the tokens that join them.'),
+    tail: z.number().describe('Messages after the cut, as reduced, with the tokens of their separators.'),
   }) satisfies z.ZodType<ContextBreakdown>,
   {
     description: 'The tokens of a context by part. Their total is system + head + carried + tail.',
@@ -113,7 +120,7 @@ export const sessionContext = component(
     entries: z
       .array(contextEntry)
       .describe(
-        'One entry for each message as it is counted, which is each of `messages` in the format `openai-chat`.',
+        'One entry for each message that is counted. In the format `openai-chat` these are exactly `messages`.',
       ),
     tokens: z.number().describe('Tokens of `messages`, without the overhead of the request.'),
     breakdown: contextBreakdown.describe('`tokens` by part.'),

@@ -1,9 +1,6 @@
 import { invalid } from '../errors.js';
 
-/**
- * The owner and one of its conversations. Both ids are free text of the platform, at most 200 bytes each once
- * percent-encoded.
- */
+/** A tenant and one of its sessions. Both ids are free text of the platform, at most 200 bytes each once percent-encoded. */
 export interface SessionIds {
   tenant: string;
   session: string;

@@ -14,7 +14,7 @@ export interface SentMessage {
 /** A message of a context in a format other than `openai-chat`, if the caller names no type of an SDK. */
 export type NativeMessage = { [field: string]: Json };
 
-/** The instructions of a context, for providers that take them apart from the messages. */
+/** The instructions of a context, for providers that take them separately from the messages. */
 export type AnthropicSystem =
   string | { type: 'text'; text: string; cache_control?: { type: 'ephemeral'; ttl?: '5m' | '1h' } | null }[];
 export interface GeminiSystem {

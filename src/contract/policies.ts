@@ -29,7 +29,6 @@ export const policyVersion = component('PolicyVersion', z.object({ policyVersion
   example: { policyVersion: 3 },
 });
 
-/** Pins in requests and answers. */
 export type Pins = z.infer<typeof pins>;
 export const pins = component('Pins', z.strictObject({ pins: policySchema.shape.pins.unwrap() }), {
   description: "The pins of the session's own policy: texts, `{seq}` of messages, `{pattern}`.",

@@ -34,6 +34,7 @@ export type {
   ContextRequest,
   OfJob,
   OfSession,
+  OfToken,
   PalimpsestClient,
   ReadContext,
 } from './client.js';
@@ -60,4 +61,6 @@ export type {
   Status,
   SummaryRecord,
 } from './sessions.js';
+export type { Scope } from './routes.js';
+export type { ApiToken, CreatedToken, TokenRequest } from './tokens.js';
 export type { AppendedTurn, Turn } from './turns.js';

@@ -3,7 +3,7 @@
  * its calls with `callRecoveryTool`. Summaries and excerpts refer to these names.
  */
 import { z } from 'zod';
-import type { SaidBy } from './archive.js';
+import type { MessageOrigin } from './archive.js';
 import { textOf } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
 import type { PalimpsestClient } from './client.js';
@@ -235,7 +235,7 @@ async function hits(
   };
 }
 
-function by({ role, speaker, at, storedAt }: SaidBy): Record<string, unknown> {
+function by({ role, speaker, at, storedAt }: MessageOrigin): Record<string, unknown> {
   return { role, ...(speaker === null ? {} : { speaker }), date: at ?? storedAt };
 }
 

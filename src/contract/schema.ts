@@ -32,10 +32,8 @@ const { $schema: _dialect, ...momentInJson } = z.toJSONSchema(moment);
 /** A time that the library returns as a `Date`. `JSON.stringify` writes it in the form of `moment`. */
 export const date = opaque<Date>(momentInJson);
 
-/** A type of failure and its message. */
 export const failure = z.object({ type: z.string(), message: z.string() });
 
-/** An id, checked by `idFault`. */
 export function id(place?: 'part' | 'stored') {
   return z
     .string()

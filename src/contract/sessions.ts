@@ -13,7 +13,7 @@ import { component, failure, id, moment, opaque } from './schema.js';
 export type ListRequest = z.infer<typeof listRequest>;
 export const listRequest = z.strictObject({
   after: id().optional().describe('`next` of the page before.'),
-  limit: z.int().min(1).max(1_000).optional().describe('Sessions at most. Default 100.'),
+  limit: z.int().min(1).max(1_000).optional().describe('Maximum number of sessions. Default 100.'),
   prefix: id().optional().describe('Prefix of the session ids.'),
   failed: z.boolean().optional().describe('Only sessions whose latest attempt failed.'),
 });
@@ -28,7 +28,7 @@ const sessionSummary = component(
     messages: z.int(),
     turns: z.int(),
     tokens: z.number().describe('Tokens of the context.'),
-    budget: z.number().describe('Context tokens at most.'),
+    budget: z.number().describe('Maximum number of context tokens.'),
     generation: z.int(),
     exhausted: z.boolean(),
     paused: z.boolean(),
@@ -71,7 +71,7 @@ export const erased = component(
   z.object({
     messages: z.int(),
     generations: z.int().describe('Committed compactions.'),
-    digests: z.int().describe('Texts by models to which no other session refers.'),
+    digests: z.int().describe('Digests that no other session uses.'),
     forks: z.int().describe('Number of forks that were erased as well.'),
     executions: z.int().describe('Workflow executions that Temporal deletes within about a minute.'),
     remaining: z
@@ -97,7 +97,7 @@ const summaryRecord = component(
     method: z.enum(['model', 'extractive', 'none']),
     fallback: z
       .boolean()
-      .describe('The extractive summarizer served for all or some chunks because the model could not.'),
+      .describe('The extractive summarizer wrote some or all chunks, because the model failed.'),
     chunksByRule: z.int().describe('Chunks that the extractive summarizer wrote.'),
     range: z
       .object({ fromSeq: z.int(), throughSeq: z.int() })
@@ -147,11 +147,13 @@ const journal = component(
           .describe(
             'Number of merges: 0 for an entry as written, otherwise one more than the highest rank of the merged entries.',
           ),
-        rewrites: z.number().describe('Mean number of merges that its lines went through, by tokens.'),
-        lines: z
-          .int()
-          .describe('Lines that a summarizer wrote; 0 where only a pointer to the archive is left.'),
-        tokens: z.number().describe('Tokens with the exact values after these lines, without the heading.'),
+        rewrites: z
+          .number()
+          .describe('Mean number of merges that its lines went through, weighted by their tokens.'),
+        lines: z.int().describe('Lines that a summarizer wrote; 0 if only a pointer to the archive is left.'),
+        tokens: z
+          .number()
+          .describe('Tokens of the lines and of the exact values after them, without the heading.'),
         byRule: z.boolean().describe('No model answered: the extraction rules wrote all or a part of it.'),
       }),
     ),
@@ -178,7 +180,10 @@ const knob = component(
       type: 'string',
       description: 'The layer that set it, or `default`.',
     }),
-    warning: z.string().optional().describe('The field was set but has no effect.'),
+    warning: z
+      .string()
+      .optional()
+      .describe('Why the field, although set, does not take effect as written; absent otherwise.'),
   }) satisfies z.ZodType<PolicyRow>,
   {
     description: 'One setting of the policy in force.',
@@ -221,13 +226,13 @@ const records = {
   said: z
     .object({ first: moment.nullable(), last: moment.nullable() })
     .describe(
-      'When the first message after the instructions and the last message were said; null where this is unknown.',
+      'When the first message after the instructions and the last message were said; null if this is unknown.',
     ),
 };
 
 export type SessionMemory = Pick<Status, keyof typeof memory>;
 export type SessionRecords = Pick<Status, keyof typeof records>;
-/** The latest compaction could free no more tokens. No further one is tried before something new can be compacted. */
+/** Why the session is exhausted: a compaction could not help it. The next one is tried once the context has grown by `minGain`. */
 export type Exhausted = NonNullable<Status['exhausted']>;
 /**
  * The failure of the latest attempt. `fallback`: the model failed, and compactions continue without it until it may
@@ -244,12 +249,12 @@ export const status = component(
     liveMessages: z.int().describe('Messages in the context.'),
     tokens: z.number().describe('Tokens of the context.'),
     window: z.object({ tokens: z.number(), source: z.string() }),
-    budget: z.number().describe('Context tokens at most.'),
+    budget: z.number().describe('Maximum number of context tokens.'),
     ...memory,
     measureAt: z
       .number()
       .nullable()
-      .describe('Context tokens at which the next measurement is due; null where nothing triggers one.'),
+      .describe('Context tokens at which the next measurement is due; null if nothing triggers one.'),
     generation: z.int(),
     phase: z
       .enum(['idle', 'appending', 'debouncing', 'measuring', 'compacting', 'asleep', 'unknown'])
@@ -270,7 +275,9 @@ export const status = component(
     lastError: failure.nullable(),
     skippedPins: z
       .array(z.object({ path: z.string(), reason: z.string() }) satisfies z.ZodType<SkippedPin>)
-      .describe('Patterns of stored pins that are not matched, with the reasons.'),
+      .describe(
+        'Stored pins whose patterns are skipped because this version refuses them, with the reasons.',
+      ),
     rejectedTurns: z
       .array(z.object({ turnId: z.string(), ...failure.shape }))
       .describe('Inline turns that were refused, newest last, at most 20.'),

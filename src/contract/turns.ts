@@ -72,10 +72,13 @@ const native = component(
   z.object({
     format: z.enum(formatNames),
     items: z.array(opaque<Json>({})).describe('The items as received.'),
-    messages: z.int().describe('Number of messages of the log that they replace, from this one on.'),
+    messages: z
+      .int()
+      .describe('Number of messages in the log that the items stand for, beginning with this one.'),
   }) satisfies z.ZodType<Native>,
   {
-    description: 'The original items, where the session has another format than `openai-chat`.',
+    description:
+      'The original items of the unit that begins with this message; absent if they are this message alone.',
     example: {
       format: 'anthropic',
       items: [{ role: 'user', content: [{ type: 'text', text: 'Where is my order 4711?' }] }],
@@ -90,7 +93,7 @@ export const loggedMessage = component(
     seq: z.int().describe('Position in the log, from 1.'),
     message: chatMessage,
     tokens: z.number().describe("Tokens in a request, including framing, by the session's tokenizer."),
-    at: z.string().optional().describe('When it was said, ISO 8601 in UTC; absent where this is unknown.'),
+    at: z.string().optional().describe('When it was said, ISO 8601 in UTC; absent if this is unknown.'),
     native: native.optional(),
   }) satisfies z.ZodType<LoggedMessage>,
   { description: 'An exact original of the log.', example: { seq: 1, message: chatExample, tokens: 12 } },
@@ -161,7 +164,7 @@ const usage = component(
       type: 'object',
       required: ['inputTokenDetails'],
       description:
-        '`usage` of the AI SDK, version 6; cached tokens are part of `inputTokens`, which is absent where the provider ' +
+        '`usage` of the AI SDK, version 6; cached tokens are part of `inputTokens`, which is absent if the provider ' +
         'reported nothing.',
       properties: { inputTokens: maybe, inputTokenDetails: {}, outputTokens: maybe, model },
     }),

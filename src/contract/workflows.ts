@@ -1,6 +1,6 @@
 /**
- * The contract with Temporal clients in any language: the workflow type `session`, these names, and plain JSON. It
- * carries no messages of a conversation, except inline in a `turn` signal where the tenant is allowed to send them.
+ * The contract with Temporal clients in any language: the workflow type `session`, these names, and plain JSON. It carries no
+ * messages of a conversation, except inline in a `turn` signal if the tenant is allowed to send them.
  */
 import type { FormatName } from '../conversation/format-names.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
@@ -12,12 +12,19 @@ import type { Status } from './sessions.js';
 /** A turn was appended. Signals are delivered at least once; `turnId` makes them idempotent. */
 export interface TurnSignal {
   turnId: string;
-  /** Last message of the turn. Absent where `messages` are inline. */
+  /** Last message of the turn. Absent if `messages` are inline. */
   seq?: number;
   /** False: the append found that nothing is due, so nothing is measured. Absent: unknown. */
   due?: boolean;
-  /** At most 256 KiB, for platforms that have only a Temporal client. Not accepted unless allowed for the tenant. */
-  messages?: unknown[];
+  /**
+   * At most 256 KiB, for platforms that have only a Temporal client. Not accepted unless allowed for the tenant. As text, the JSON of
+   * the messages.
+   */
+  messages?: unknown[] | string;
+  /**
+   * For tenants with a key: HMAC-SHA256 (hex) of tenant, session, turn id and the text of `messages`, separated by NUL characters.
+   */
+  mac?: string;
   /** When `messages` were said, an ISO 8601 instant with a time zone. */
   at?: string;
   /** Format of `messages`. @default the session's format, `openai-chat` for a new session */
@@ -27,13 +34,13 @@ export interface TurnSignal {
 }
 
 export interface CompactRequest {
-  /** Reason for the request, shown to operators. */
+  /** Reason for the request. It appears only in the history of the workflow. */
   note?: string;
   /** Evict nothing; instead, a model rewrites from the archive what the fallback wrote. */
   resummarize?: boolean;
 }
 
-/** Answer to `compact`: the outcome, or null where there was nothing to do or the result was not smaller. */
+/** Answer to `compact`: the outcome, or null if there was nothing to do or the result was not smaller. */
 export type CompactAnswer = CompactionOutcome | null;
 export type Phase = Exclude<Status['phase'], 'asleep' | 'unknown'>;
 
@@ -46,7 +53,7 @@ export interface SessionStatus {
   tokens: number | null;
   compaction: Status['compaction'];
   compactions: number;
-  /** An operator has paused the session, as the last measurement saw it: nothing begins until it is resumed. */
+  /** Whether the session was paused at the last measurement. No compaction begins until an operator resumes it. */
   paused: boolean;
   lastError: { type: string; message: string; at: number } | null;
   rejectedTurns: Status['rejectedTurns'];
@@ -55,8 +62,9 @@ export interface SessionStatus {
 export interface BackfillProgress {
   state: BackfillState;
   concurrency: number;
-  /** Running compactions, and sessions that this run holds ready for the next ones. */
+  /** Compactions in flight. */
   running: number;
+  /** Sessions that this execution has read and not yet begun. */
   ready: number;
   /** Cost of this job so far. */
   spent: number;

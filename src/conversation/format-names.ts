@@ -10,7 +10,10 @@ export const contextFormats = [
 
 export type ContextFormat = (typeof contextFormats)[number];
 
-/** Log formats of agents, which are read and written back whole. A context of such a session has the format of its provider. */
+/**
+ * Formats of agents' logs. Such a log is imported and exported as a whole. The context of a session in one of these formats has
+ * the request format of the agent's provider.
+ */
 const logFormats = [
   'claude-code',
   'codex',

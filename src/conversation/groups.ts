@@ -1,6 +1,7 @@
 /**
- * Groups messages: an assistant message with calls, and all messages up to its last result.
- * Results are paired with calls by occurrence, never by id alone: transcripts reuse ids, within a turn and across turns.
+ * Divides messages into groups. An assistant message with calls and all messages up to the last result of these calls are one
+ * group; every other message is a group by itself. Results are paired with calls by occurrence, never by id alone: transcripts
+ * reuse ids, within a turn and across turns.
  */
 import { atOnce, type Steps } from '../steps.js';
 import type { ChatMessage, MessageMeta } from './message.js';
@@ -16,7 +17,10 @@ export interface Grouping {
   groups: Group[];
   /** Index of the message that answers a call, or null; by message index, then by call number. */
   answeredBy: (number | null)[][];
-  /** Indexes of `tool` and `function` messages that answer no call: repeated, late, or without an id. */
+  /**
+   * Indexes of `tool` and `function` messages that answer no call: repeated, before their call, with an unknown id, or without
+   * one.
+   */
   orphans: Set<number>;
 }
 
@@ -27,13 +31,15 @@ interface OpenCalls {
 }
 
 /**
- * Pairs every result with the latest assistant message that has an unanswered call with its id (for role `function`, its name),
- * in call order within that message, then divides the list into groups. Later messages never change earlier pairs.
+ * Pairs every result with an unanswered call that has its id (for role `function`: its name). If several assistant messages
+ * have such a call, the latest one is answered; within that message, calls are answered in order. Then divides the list into
+ * groups. Later messages never change earlier pairs.
  */
 export function groupMessages(metas: readonly MessageMeta[]): Grouping {
   return atOnce(grouping(metas));
 }
 
+/** {@link groupMessages} in steps. */
 export function* grouping(metas: readonly MessageMeta[]): Steps<Grouping> {
   const open = new Map<string, OpenCalls[]>();
   const answeredBy: (number | null)[][] = [];

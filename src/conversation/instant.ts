@@ -26,8 +26,8 @@ export function readInstant(value: unknown, path = 'at', now = Date.now()): stri
 }
 
 /**
- * Reads the time of a message in a log: ISO 8601, where a missing zone counts as UTC, or seconds or milliseconds since 1970.
- * Null for other values, and for instants that `readInstant` refuses.
+ * Reads the time of a message in a log: ISO 8601 (without a zone: in UTC), or seconds or milliseconds since 1970. Null for
+ * other values, and for instants that `readInstant` refuses.
  */
 export function instantIn(value: Json | undefined, now = Date.now()): string | null {
   const ms = typeof value === 'string' ? msOf(value) : typeof value === 'number' ? epoch(value) : null;
@@ -42,7 +42,7 @@ function epoch(value: number): number | null {
 function msOf(text: string): number | null {
   const [, year, month, day, zone] = form.exec(text) ?? [];
   if (year === undefined) return null;
-  // `Date` reads a day that its month does not have as one of the next month.
+  // `Date` turns a day that does not exist, such as 30 February, into a day of the next month.
   const isDay = new Date(Date.UTC(Number(year), Number(month) - 1, Number(day))).getUTCDate() === Number(day);
   const ms = Date.parse(zone === undefined ? `${text}Z` : text);
   return isDay && !Number.isNaN(ms) ? ms : null;

@@ -30,13 +30,17 @@ function arrayIndex(key: string): number | null {
 /** Maximum length of a path in an error message: nesting and keys may be as long as the input. */
 const pathLimit = 200;
 
-/** The origin of the text, for error messages: its first line and column, from 1, and the name of its value in paths. */
+/**
+ * Where the text comes from, for error messages: the line and column at which it begins, from 1, and the first part of every
+ * path. Also the limit on its values.
+ */
 interface Origin {
   line?: number;
   column?: number;
   path?: string;
-  /** Maximum number of values, and the error for more. @default unlimited */
+  /** Maximum number of values. @default unlimited */
   mostValues?: number;
+  /** The error for more values. */
   tooMany?: () => PalimpsestError;
 }
 

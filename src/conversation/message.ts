@@ -33,11 +33,14 @@ export interface LoggedMessage {
   tokens: number;
   /** Time of the message, ISO 8601 in UTC; absent if neither its turn nor its log has one. */
   at?: string;
-  /** The original, on the first message of each unit in a session of another format than `openai-chat`. */
+  /** The original items of the unit that begins with this message; absent if they are this message alone. */
   native?: Native;
 }
 
-/** A unit of another format: its original items, and the number of log messages, from this one on, that they correspond to. */
+/**
+ * The original items of a unit, and the number of log messages that they stand for, counted from the message that has this
+ * field.
+ */
 export interface Native {
   format: FormatName;
   items: Json[];
@@ -57,7 +60,7 @@ export interface MessageMeta {
   tokens: number;
   /** Calls of an assistant message, in order; empty otherwise. */
   calls: CallLink[];
-  /** For role `tool`: its `tool_call_id`; for role `function`: its `name`; null when absent or for other roles. */
+  /** For role `tool`: its `tool_call_id`; for role `function`: its `name`; null if it is absent, and for other roles. */
   answers: string | null;
   /** Whether it has no text, media or calls; such a message is never shown in a context. */
   empty: boolean;
@@ -65,7 +68,7 @@ export interface MessageMeta {
   at: number;
 }
 
-/** Whether a content part has media, whose data is never text. Anthropic's documents may have plain text instead. */
+/** Whether a content part is media. A document of Anthropic that consists of plain text is not: see {@link documentText}. */
 export function isMedia(part: ContentPart): boolean {
   return /image|audio|video|file|document|media/i.test(part.type) && documentText(part) === null;
 }

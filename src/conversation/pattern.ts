@@ -25,7 +25,7 @@ class UnreadablePattern extends Error {
 }
 
 const lookaround =
-  'Match the words around it too: write `key: (\\w+)` for `(?<=key: )\\w+`; exclude a character with a class: `[^x]` for `(?!x).`.';
+  'Match the surrounding words as well: replace `(?<=key: )\\w+` by `key: (\\w+)`. Exclude a character with a class: replace `(?!x).` by `[^x]`.';
 const backReference = 'Write the repeated part again, or give one pattern for each case.';
 
 /** Escapes, classes, openings of groups, quantifiers, and single other characters. */
@@ -54,7 +54,7 @@ function inRe2(pattern: string): string {
     } else {
       inClass = read === '[';
       pieces.push(read);
-      // A leading bracket in a class is one of its characters.
+      // A `]` at the start of a class, also after `^`, is a character of that class.
       if (inClass && tokens[index + 1] === '^') pieces.push(tokens[++index]!);
       if (inClass && tokens[index + 1] === ']') pieces.push(tokens[++index]!);
     }
@@ -62,13 +62,16 @@ function inRe2(pattern: string): string {
   return pieces.join('');
 }
 
-/** Whether the token is `[^]`, which a later bracket may also close, as in `[^]]`. */
+/**
+ * Whether the class that begins at this token is `[^]` (any character). In `[^]]` it is not: the last bracket closes the class,
+ * and the first one is its character.
+ */
 function isAnything(tokens: readonly string[], index: number): boolean {
   if (tokens[index + 1] !== '^' || tokens[index + 2] !== ']') return false;
   return tokens.slice(index + 3).find((read) => read === '[' || read === ']') !== ']';
 }
 
-/** JavaScript's white space, and its complement. */
+/** The contents of character classes for JavaScript's white space and for all other characters. */
 const space =
   '\\t-\\r\\x{20}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}\\x{FEFF}';
 const noSpace =
@@ -133,20 +136,21 @@ function timesOf(read: string): number | null {
   const bounds = /^\{(\d+)(?:,(\d*))?\}\??$/.exec(read);
   if (!bounds) return null;
   const [, least = '', most] = bounds;
-  // An optional repetition adds a branch to its atom; the last one of an unbounded repetition is a loop.
+  // Each optional repetition counts twice: its atom and a branch. An unbounded repetition ends with one more copy, which is a
+  // loop.
   if (most === undefined) return Number(least);
   return most === '' ? Number(least) + 1 : Number(least) + 2 * Math.max(0, Number(most) - Number(least));
 }
 
 /**
- * Maximum length in UTF-16 code units up to which a match is always found whole; longer ones may be found in pieces or not at
- * all. @internal Tests use sizes on either side of it.
+ * Length in UTF-16 code units up to which a match is always found whole. A longer match may be found in pieces or not at all.
+ * @internal Tests use sizes on either side of it.
  */
 export const LONGEST_FOUND = 1_000;
 
 /**
- * The same maximum for redaction. Texts are searched in longer pieces, which are longer for short patterns, since a step of
- * the automaton takes time for each of its states.
+ * The largest such length for redaction, which searches in longer pieces. A large pattern gets shorter ones (`longestHidden`),
+ * because each step of the automaton takes time for every state.
  */
 const LONGEST_HIDDEN = 50_000;
 const mostSteps = 2_000_000;
@@ -155,7 +159,7 @@ function longestHidden(pattern: string): number {
   return Math.max(LONGEST_FOUND, Math.min(LONGEST_HIDDEN, Math.floor(mostSteps / sizeOf(pattern))));
 }
 
-/** Maximum milliseconds of matching per activity. */
+/** Maximum milliseconds of matching per task, that is per {@link Matching}. */
 const MOST_MATCHING_MS = 20_000;
 
 export interface Match {
@@ -229,7 +233,10 @@ export class Matching {
     return this.searchIn(LONGEST_FOUND, text, pattern, path);
   }
 
-  /** {@link search} for redaction: finds longer matches; a match that may continue extends to the end of the text. */
+  /**
+   * {@link search} for redaction. It finds longer matches. A match that may continue beyond its piece is extended to the end of
+   * the text, and the search ends there.
+   */
   *searchHidden(text: string, pattern: string, path: string): Generator<Match | null, void> {
     assertPattern(pattern, path);
     for (const found of this.searchIn(longestHidden(pattern), text, pattern, path)) {
@@ -282,7 +289,7 @@ export class Matching {
     this.signal?.throwIfAborted();
     const since = performance.now();
     const expression = compile(pattern);
-    if (!(expression instanceof RE2JS)) throw new Error('the pattern was checked');
+    if (!(expression instanceof RE2JS)) throw new Error('the pattern was not checked before it was matched');
     const result = work(expression);
     this.spentMs += performance.now() - since;
     if (this.spentMs <= this.mostMs) return result;
@@ -308,12 +315,15 @@ function find(expression: RE2JS, window: string, from: number): Span | null {
 
 /** JavaScript has four line terminators, RE2 only one, so the others are replaced unless the pattern names one of them. */
 function inLines(text: string, pattern: string): string {
-  const namesReturn =
+  const namesTerminator =
     /\\r|\\x0[dD]|\\x\{0*[dD]\}|\\u\{?(?:0{0,4}[dD]\b|000[dD]|202[89])|[\r\u2028\u2029]/.test(pattern);
-  return namesReturn || !/[\r\u2028\u2029]/.test(text) ? text : text.replace(/[\r\u2028\u2029]/g, '\n');
+  return namesTerminator || !/[\r\u2028\u2029]/.test(text) ? text : text.replace(/[\r\u2028\u2029]/g, '\n');
 }
 
-/** The start of the last line before `at` if it is in the upper half of the window; otherwise `at`, moved off a surrogate pair. */
+/**
+ * The start of the last line that begins in the second half of the range from `from` to `at`; if there is none, `at`, moved off
+ * a surrogate pair.
+ */
 function lineStart(text: string, at: number, from: number): number {
   const lowest = from + Math.floor((at - from) / 2);
   const end = text.slice(lowest, at).lastIndexOf('\n');

@@ -24,7 +24,7 @@ export function renderMessage(logged: LoggedMessage): string {
   return open + content + close;
 }
 
-/** `toolName`: tool of a result that does not name it, if the caller knows the call. It changes only the label. */
+/** `toolName` is the name of the tool, for a result that does not have it. It changes only the label. */
 export function renderParts({ seq, message }: LoggedMessage, toolName?: string): Rendered {
   return {
     open: openingTag(seq, message, toolName),

@@ -1,10 +1,14 @@
 /** Escapes text that spells one of this product's tags, so that neither a model nor a decoder reads it as a tag. */
 
-/** All tags that prompts and heads put around data. */
-const ownTags = 'messages?|call|media|transcript|digest|previous[\\s_-]?snapshot|state[\\s_-]?snapshot|pins?';
-/** With space before the name it is a tag only if it ends as one: `i < messages.length` is not a tag. */
-const spelt = new RegExp(
-  `^(?:\\s*/[\\s/]*)?(?:${ownTags})(?![a-z0-9])|^\\s+(?:${ownTags})(?:\\s[\\w\\s="':-]{0,80})?>`,
+/** The names of all tags that prompts and heads put around data. */
+const tagNames =
+  'messages?|call|media|transcript|digest|previous[\\s_-]?snapshot|state[\\s_-]?snapshot|pins?';
+/**
+ * The name of a tag, as it follows the bracket. A text with white space before the name is a tag only if it also ends like one:
+ * `i < messages.length` does not.
+ */
+const tag = new RegExp(
+  `^(?:\\s*/[\\s/]*)?(?:${tagNames})(?![a-z0-9])|^\\s+(?:${tagNames})(?:\\s[\\w\\s="':-]{0,80})?>`,
   'i',
 );
 
@@ -25,19 +29,22 @@ function entities(character: string): string {
   return `#0*${code}|#x0*${code.toString(16)}`;
 }
 
-/** The first character of a tag's name, or of text to decode; other characters after a bracket begin no tag. */
+/**
+ * Characters that may begin a tag's name, or a text that `plainly` turns into one. Any other character after a bracket begins
+ * no tag.
+ */
 const mayBegin = /[cdlmpst&\\%/]|[^\0-\x7F]/i;
 
-/** A name that ends before any text to decode. */
-const asItStands = /^\/?[a-z][\w-]{0,60}[\s>/="'.,:;]/i;
+/** A name in plain letters, with the character that ends it: nothing in it needs `plainly`. */
+const plainName = /^\/?[a-z][\w-]{0,60}[\s>/="'.,:;]/i;
 
 /** Letters and symbols of other scripts that are invisible. */
-const blank = '\\u115F\\u1160\\u2800\\u3164\\uFFA0';
+const invisible = '\\u115F\\u1160\\u2800\\u3164\\uFFA0';
 /** Any number of invisible characters, with at most one slash among them. */
-const lead = new RegExp(`[\\s${blank}\\p{Cf}\\p{Cc}]*/?[\\s${blank}\\p{Cf}\\p{Cc}]*`, 'uy');
+const lead = new RegExp(`[\\s${invisible}\\p{Cf}\\p{Cc}]*/?[\\s${invisible}\\p{Cf}\\p{Cc}]*`, 'uy');
 /** Characters examined from the start of a name; invisible ones may separate its letters. */
 const REACH = 160;
-const blanks = new RegExp(`[${blank}]`, 'gu');
+const invisibles = new RegExp(`[${invisible}]`, 'gu');
 
 /**
  * Replaces the opening bracket of every text that spells one of these tags, also in similar letters, by `[`; all other text
@@ -49,8 +56,8 @@ export function escapeTags(text: string): string {
     const before = lead.exec(text)?.[0] ?? '';
     const from = at + found.length + before.length;
     if (!mayBegin.test(text.charAt(from))) return found;
-    const behind = shortened(before) + text.slice(from, from + REACH);
-    return spelt.test(asItStands.test(behind) ? behind : plainly(behind)) ? '[' : found;
+    const after = shortened(before) + text.slice(from, from + REACH);
+    return tag.test(plainName.test(after) ? after : plainly(after)) ? '[' : found;
   });
 }
 
@@ -72,7 +79,7 @@ function plainly(text: string): string {
     )
     .replace(/%(2f|5f)/gi, (_escape, digits: string) => String.fromCharCode(parseInt(digits, 16)))
     .replace(/\\[nrt]/g, ' ')
-    .replace(blanks, ' ')
+    .replace(invisibles, ' ')
     .normalize('NFKD')
     .replace(/[\u2010-\u2015\u2212]/g, '-')
     .replace(/[\p{M}\p{Cf}\p{Cc}\\]/gu, (found) => (/\s/.test(found) ? ' ' : ''))

@@ -55,7 +55,10 @@ function checkFunction(call: unknown, input: 'arguments' | 'input', path: string
     throw invalid(`${path}.name ${problem}.`, `${path}.name`, 'Give the name of the called function.');
   }
   if (typeof call[input] !== 'string') {
-    const hint = 'Give the arguments as JSON text, "{}" if there are none.';
+    const hint =
+      input === 'input'
+        ? 'Give the input as text, "" if there is none.'
+        : 'Give the arguments as JSON text, "{}" if there are none.';
     throw mustBe('a string', call[input], `${path}.${input}`, hint);
   }
 }

@@ -41,7 +41,7 @@ export async function erase(connections: Connected, ids: SessionIds, forks = fal
   };
 }
 
-/** Tells Temporal to delete the executions. The sweep does so for sessions for which no time is left. */
+/** Tells Temporal to delete the executions. If the time is up before the last session, the sweep handles the rest. */
 async function finishAll(
   connected: Connected,
   erased: readonly { ids: SessionIds }[],
@@ -60,9 +60,9 @@ async function finishAll(
 }
 
 /**
- * Erases the executions of a session that PostgreSQL does not have: it was erased before while Temporal did not
- * answer, or it was never stored because all its turns were refused. Throws `Store.SessionNotFound` where Temporal
- * was told already, or has no executions either.
+ * Erases the executions of a session that PostgreSQL does not have: it was erased before while Temporal did not answer, or it
+ * was never stored because all its turns were refused. Throws `Store.SessionNotFound` if Temporal was told to delete them
+ * already, or has no executions either.
  */
 async function eraseExecutions(connections: Connected, ids: SessionIds): Promise<Erased> {
   const { pool, client } = connections;

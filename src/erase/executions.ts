@@ -1,3 +1,4 @@
+/** The second half of an erasure: deletes the executions in Temporal of a session that PostgreSQL no longer has. */
 import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { isFailure } from '../errors.js';
@@ -13,7 +14,6 @@ import {
 import { deleteExecutions, findExecutions, type Execution } from '../temporal/executions.js';
 import type { SessionIds } from '../contract/ids.js';
 
-/** The second half of an erasure: executions in Temporal of a session that PostgreSQL no longer has. */
 export interface Connected {
   pool: Pool;
   client: Client;
@@ -63,9 +63,8 @@ export async function finishErasure(
 const mostUnanswered = 3;
 
 /**
- * Continues at most `most` incomplete erasures, those first that the server was never told of, and begins none after
- * `forMs`. Returns the number of sessions handled, of runs that the server was told to delete, and of sessions with a
- * remainder.
+ * Continues at most `most` incomplete erasures, and begins none after `forMs`. Erasures of which the server was never told come
+ * first. Returns the number of sessions handled, of runs that the server was told to delete, and of sessions with a remainder.
  */
 export async function finishErasures(
   connected: Connected,
@@ -102,8 +101,8 @@ async function tell(
     const lookedAt = Date.now();
     const found = await findExecutions(client, erasure, erasure.generation, until);
     const begunAnew = await isBegunAnew(pool, erasure);
-    // Executions that began after the erasure belong to the new session. Where there is none, a late signal has
-    // started them in vain; but one that has just begun may be about to recreate the session.
+    // Executions that began after the erasure belong to the new session. If there is no new session, a late signal has started
+    // them in vain; but one that has just begun may be about to recreate the session.
     const isErased = ({ startedAt }: Execution) =>
       startedAt < erasure.erasedAt || (!begunAnew && startedAt.getTime() < lookedAt - settleMs);
     const erased = found.filter(isErased);
@@ -121,7 +120,7 @@ async function tell(
   }
 }
 
-/** Returns false where another transaction holds a digest for long. A later call handles it. */
+/** Returns false if another transaction holds a digest for long. A later call then handles it. */
 async function releaseDigests(pool: Pool, erasure: Erasure): Promise<boolean> {
   try {
     await releaseLeftDigests(pool, erasure);

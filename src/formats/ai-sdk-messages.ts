@@ -22,7 +22,7 @@ const roles = ['system', 'user', 'assistant', 'tool', 'data'];
 export const isUiMessage = (value: Json | undefined): value is Fields =>
   isFields(value) && Array.isArray(value.parts);
 
-/** Converts an item. A UIMessage, or a tool message that only answers an approval, has no result. */
+/** Converts an item to chat messages: none for a tool message that only answers an approval, often several for a UIMessage. */
 export function readMessage(value: Json, path: string): ChatMessage[] {
   const message = fieldsAt(value, path);
   const role = stringAt(message.role, `${path}.role`);
@@ -93,7 +93,10 @@ function sniffed(base64: string): string | undefined {
   return Object.entries(starts).find(([start]) => base64.startsWith(start))?.[1];
 }
 
-/** Calls that the provider answered itself, and approvals of calls, become text; reasoning is kept separately. */
+/**
+ * Calls that the provider answered itself become text. Requests for approval and redacted reasoning are left out; other
+ * reasoning is kept separately.
+ */
 function readAnswer(parts: readonly Fields[], path: string): ChatMessage {
   const said: ContentPart[] = [];
   const calls: ToolCall[] = [];

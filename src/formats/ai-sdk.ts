@@ -66,7 +66,7 @@ function open(document: Json): Opened | null {
   return { ...(id === '' ? {} : { id }), items: openLists(document, [list], system) };
 }
 
-/** Returns whether some message has parts that no other format has, and all are compatible with them. */
+/** Returns whether all items can be messages of the AI SDK, and at least one has parts that no other format has. */
 function areMessages(items: readonly Json[]): boolean {
   const possible = (item: Json): boolean =>
     isFields(item) && typeof item.role === 'string' && item.tool_calls === undefined;
@@ -90,10 +90,7 @@ function isOwnPart(part: Fields): boolean {
   return type === 'file' && part.data !== undefined && typeof (part.mediaType ?? part.mimeType) === 'string';
 }
 
-/**
- * Renders a context as ModelMessages of the AI SDK, and lists what the SDK refuses. This function returns the items of a unit
- * as ModelMessages; calls and results have the ids of its messages in the context.
- */
+/** Returns the items of a unit as ModelMessages. Calls and results get the ids that the unit's messages have in the context. */
 function withCallIds(items: readonly Json[], messages: readonly ChatMessage[]): Json[] {
   const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
   const answered = messages.filter(({ role }) => role === 'tool').map(({ tool_call_id: id }) => id);
@@ -239,7 +236,7 @@ function aiSdkViolations({ messages }: Rendered): string[] {
   let open = new Set<string>();
   messages.forEach((value, index) => {
     const fault = (what: string) => violations.push(`message ${index}: ${what}`);
-    if (!isFields(value)) return fault('no message');
+    if (!isFields(value)) return fault('not a message');
     const { role, content } = value;
     if (role !== 'tool') {
       for (const id of open) fault(`call ${id} has no result before it`);

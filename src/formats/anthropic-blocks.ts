@@ -35,7 +35,7 @@ export function chatMessages(message: Fields, path: string): ChatMessage[] {
   return [{ role, content: contentOf(blocks.flatMap(([block, at]) => partsOf(block, at))) }];
 }
 
-const hidden = '[redacted thinking]';
+const hiddenThinking = '[redacted thinking]';
 
 function blockAt(value: Json, path: string): [Fields, string] {
   const block = fieldsAt(value, path);
@@ -49,8 +49,8 @@ function ofAssistant(blocks: readonly [Fields, string][]): ChatMessage {
   const thoughts: string[] = [];
   for (const [block, path] of blocks) {
     // Models may hide the text of their thinking; the block still shows that they thought.
-    if (block.type === 'thinking') thoughts.push(textOr(block.thinking) || hidden);
-    else if (block.type === 'redacted_thinking') thoughts.push(hidden);
+    if (block.type === 'thinking') thoughts.push(textOr(block.thinking) || hiddenThinking);
+    else if (block.type === 'redacted_thinking') thoughts.push(hiddenThinking);
     else if (block.type === 'tool_use') calls.push(callOf(block, path));
     else parts.push(...partsOf(block, path));
   }
@@ -86,7 +86,7 @@ function resultOf({ tool_use_id: id, content }: Fields, path: string): ChatMessa
   };
 }
 
-/** Returns the parts of a nested content: a string, blocks, or nothing. Other values stay readable as text. */
+/** Returns the parts of a nested content: a string, blocks, or nothing. A block without a type becomes readable text. */
 function partsIn(content: Json | undefined, path: string): ContentPart[] {
   if (content === undefined || content === null || content === '') return [];
   if (typeof content === 'string') return [textPart(content)];

@@ -65,10 +65,10 @@ const isFilled = ({ content }: Turn): boolean =>
 function cleaned(turn: Turn): Turn {
   const { role, content } = turn;
   if (typeof content === 'string') return turn;
-  const shown = content.map(role === 'user' ? asked : spoken).filter(isShown);
-  const late = role === 'assistant' ? 'tool_use' : 'tool_result';
-  const linked = shown.filter((block) => typeOf(block) === late);
-  const others = shown.filter((block) => typeOf(block) !== late);
+  const shown = content.map(role === 'user' ? userBlock : assistantBlock).filter(isShown);
+  const linkedType = role === 'assistant' ? 'tool_use' : 'tool_result';
+  const linked = shown.filter((block) => typeOf(block) === linkedType);
+  const others = shown.filter((block) => typeOf(block) !== linkedType);
   if (role === 'assistant' && linked.length === 0)
     while (others.length > 0 && isThinking(others.at(-1)!)) others.pop();
   const blocks =
@@ -88,13 +88,13 @@ function needsOrder(blocks: readonly Json[]): boolean {
 }
 
 /** An assistant's turn holds text, thinking and calls; other content is only named. */
-function spoken(block: Json): Json {
+function assistantBlock(block: Json): Json {
   const type = typeOf(block);
   return /^(?:image|document|tool_result)$/.test(type) ? { type: 'text', text: `[${type}]` } : block;
 }
 
 /** A user's turn holds neither thinking nor calls; such a block becomes text. */
-function asked(block: Json): Json {
+function userBlock(block: Json): Json {
   const type = typeOf(block);
   return /^(?:(?:redacted_)?thinking|tool_use|compaction)$/.test(type)
     ? (placeholder(type, block) as Fields)
@@ -217,11 +217,9 @@ function messageOf({ role, content, original }: Turn): Json {
   return original ?? { role, content };
 }
 
-/**
- * Calls of tools that the provider runs itself (web search, code execution, MCP connectors), and their results. Both are blocks
- * of the assistant. A result is in the turn of its call or, if the client's tools were also called there, in the next one
- * (platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools).
- */
+// The next functions handle calls of tools that the provider runs itself (web search, code execution, MCP connectors), and their
+// results. Both are blocks of the assistant. A result is in the turn of its call or, if the client's tools were also called
+// there, in the next one (platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools).
 
 const isCall = ({ type }: Fields): boolean => /^(?:server|mcp)_tool_use$/.test(textOr(type));
 const isResult = ({ type }: Fields): boolean => /._tool_result$/.test(textOr(type));
@@ -281,7 +279,7 @@ function pairsIn(turns: readonly Turn[]): { kept: Set<string>; calls: Set<string
 const isAnswer = (content: Turn['content']): boolean =>
   typeof content !== 'string' && content.every((block) => isFields(block) && block.type === 'tool_result');
 
-/** A call made by a program of the provider names that program's call only if that call is shown. */
+/** A block whose `caller` names the call of a program (code that the provider runs) keeps `caller` only if that call is shown. */
 function withCaller(block: Fields, calls: ReadonlySet<string>): Fields {
   const { caller, ...rest } = block;
   return isFields(caller) && typeof caller.tool_id === 'string' && !calls.has(caller.tool_id) ? rest : block;

@@ -228,7 +228,7 @@ function checkServerPairs(messages: readonly Json[], found: string[]): void {
         fault(`a call by ${asText(program)}, which is not shown`);
       if (/^(?:server|mcp)_tool_use$/.test(asText(type))) {
         if (role === 'user' || seen.has(asText(id)))
-          fault(`call ${asText(id)} of the provider by the user or again`);
+          fault(`call ${asText(id)} of the provider in a user's message, or made twice`);
         seen.add(asText(id));
         waiting.set(asText(id), index);
       } else if (
@@ -239,7 +239,8 @@ function checkServerPairs(messages: readonly Json[], found: string[]): void {
     }
   });
   const last = messages.length - 1;
-  // A later answer of the assistant ends the turn of the call.
+  // If the last message is the assistant's, every provider call of an earlier message must have its result: that turn has
+  // ended.
   if (asBlock(messages[last]).role === 'assistant')
     for (const [id, index] of waiting)
       if (index < last) found.push(`call ${id} of the provider has no result`);

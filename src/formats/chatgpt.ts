@@ -17,7 +17,7 @@ import type { Format, ItemReader, Unit } from './format.js';
 /**
  * Conversations of a ChatGPT export. Each is an element of `conversations.json`: a tree of nodes under `mapping`. An item is a
  * node. The conversation is the branch that ends at `current_node`. Nodes of other branches (repeated answers, edited requests)
- * follow the node at which they branch off, and mean no message.
+ * follow the node at which they branch off, and stand for no message.
  */
 export const chatgpt: Format = {
   name: 'chatgpt',
@@ -143,7 +143,10 @@ interface Call {
   tool: string;
 }
 
-/** `open` is the call that waits for its result. `call` is the one that waits after this message, if that changes. */
+/**
+ * `open` is the call that waits for a result before this message. The returned `call` is the one that waits after it (null:
+ * none); absent if nothing changes.
+ */
 function messageOf(
   message: Fields,
   id: string,

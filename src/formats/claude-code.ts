@@ -8,7 +8,7 @@ import type { Format, Unit } from './format.js';
 /**
  * Session logs of Claude Code (`~/.claude/projects/<project>/<session>.jsonl`); an item is a line. Lines of type `user` and
  * `assistant` carry Anthropic messages. An answer has one line for each of its blocks, under one `message.id`. All other lines
- * (summaries, snapshots, progress, hooks) and rewound lines mean no message. Lines of a side chain are the conversation of
+ * (summaries, snapshots, progress, hooks) and rewound lines stand for no message. Lines of a side chain are the conversation of
  * another agent. They count only if the log contains nothing else, as in the logs of subagents.
  */
 export const claudeCode: Format = {
@@ -109,7 +109,7 @@ function blocksOf({ content }: Fields): Json[] {
   return Array.isArray(content) ? content : [{ type: 'text', text: content! }];
 }
 
-/** Returns a line as a message of the API, or null for lines that mean none, including broken ones. */
+/** Returns a line as a message of the API, or null for lines that stand for none, including broken ones. */
 function messageOf(line: Json): Fields | null {
   if (!isFields(line) || (line.type !== 'user' && line.type !== 'assistant') || !isFields(line.message))
     return null;
@@ -131,7 +131,10 @@ function isResult({ role, content }: Fields): boolean {
   );
 }
 
-/** Lines are linked by their uuids, or name their session and an event. */
+/**
+ * Returns whether a line is one of Claude Code: it has a link to another line, is a file snapshot, or names its session and has
+ * a uuid or a timestamp.
+ */
 function isOwnLine(line: Json): boolean {
   if (!isFields(line) || typeof line.type !== 'string') return false;
   if ('parentUuid' in line || 'leafUuid' in line || line.type === 'file-history-snapshot') return true;

@@ -5,8 +5,8 @@ import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Format, Unit } from './format.js';
 
 /**
- * Sessions of Cline: Anthropic messages with added times and metrics, Cline's own blocks (`file`, records as the output of
- * tools), and the system prompt as a field of the file.
+ * Sessions of Cline: Anthropic messages with added times and metrics, Cline's own blocks (`file`, and records without a type in
+ * tool results), and the system prompt as a field of the file.
  */
 export const cline: Format = {
   name: 'cline',

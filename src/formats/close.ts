@@ -5,9 +5,9 @@ import { envelopeOf, type ListPlace, listsOf } from './envelope.js';
 import type { Format, ItemReader } from './format.js';
 
 /**
- * Writes the file that these items were opened from, as its envelope describes it, or a bare file without an envelope. Holds
- * two items at a time. If a document orders its lists differently from their items, it also holds the text of the lists that
- * come later.
+ * Writes the file that these items were opened from, as the envelope describes it. Without an envelope, it writes a file of the
+ * items alone. It holds two items at a time and, if the lists stand in the document in another order than their items, the text
+ * of the lists that come later in the document.
  */
 export async function* closeItems(
   items: ItemReader,
@@ -53,7 +53,7 @@ async function* listOf(
   yield ']';
 }
 
-/** Provides the lists of a document in their order there, reading them in the order of the items. */
+/** Provides the lists in the order of the document, although the reader yields them in the order of the items. */
 class Lists {
   private read = 0;
   private readonly held: string[] = [];

@@ -8,9 +8,9 @@ import { renderResponses, withCallIds } from './responses-render.js';
 
 /**
  * Rollouts of the Codex CLI (`~/.codex/sessions/…/rollout-*.jsonl`; codex-rs/protocol, `RolloutItem`): lines of `{timestamp,
- * type, payload}`. The conversation consists of the `response_item`s. Other lines are kept but mean no message: events,
- * contexts of turns and Codex's own compactions, because the file contains the items that they describe, and turns that were
- * rolled back. Older files contain bare items after a first line with id and timestamp.
+ * type, payload}`. The conversation consists of the `response_item`s. Other lines are kept but stand for no message. These are
+ * events, contexts of turns and Codex's own compactions, whose items the file contains anyway, and turns that were rolled back.
+ * Older files contain bare items after a first line with id and timestamp.
  */
 export const codex: Format = {
   name: 'codex',
@@ -40,13 +40,13 @@ function unitsAt(items: readonly Json[], path: string): Unit[] {
   );
 }
 
-/** Snapshots of the working tree are not part of a request. */
-const ownItems = /^(?:ghost_snapshot|other)$/;
+/** Items that no request contains: snapshots of the working tree, and items of a type that Codex did not know (`other`). */
+const leftOut = /^(?:ghost_snapshot|other)$/;
 
 function itemOf(line: Fields): Json | null {
   const item = 'payload' in line ? (line.type === 'response_item' ? line.payload! : null) : line;
   const isItem = item !== line || (line.type !== undefined && line.record_type === undefined);
-  return isItem && !(isFields(item) && ownItems.test(textOr(item.type))) ? item : null;
+  return isItem && !(isFields(item) && leftOut.test(textOr(item.type))) ? item : null;
 }
 
 function meaningOf(value: Json, path: string): Meaning {

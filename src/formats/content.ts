@@ -74,7 +74,7 @@ export function argumentsOf(text: string): Fields {
 
 export const textPart = (text: string): ContentPart => ({ type: 'text', text });
 
-/** Represents content that no chat message can hold by its kind and its readable parts. Encoded data is omitted. */
+/** Returns a text for content that no chat message can hold: its kind and its readable parts. Encoded data is omitted. */
 export function placeholder(kind: string, value: Json): ContentPart {
   const readable = JSON.stringify(value, (key, inner: Json) => {
     if (key === 'type' && inner === kind) return undefined;
@@ -178,9 +178,9 @@ export function unitsOf(pieces: readonly Unit[]): Unit[] {
 }
 
 /**
- * Finds the pieces that produced these messages, in order; returns null if no such selection exists. Ids may differ. This
- * serves logs that correct themselves: whether an entry counts depends on later entries (rewound, rewritten), which a unit
- * alone does not contain, so that its messages have to tell.
+ * Finds the pieces that produced these messages, in order; returns null if no such selection exists. Ids may differ. For logs
+ * in which a later entry may rewind or rewrite an earlier one: a unit does not contain that later entry, so only the unit's
+ * messages show which of its own entries still count.
  */
 export function piecesFor<Piece extends { messages: ChatMessage[] }>(
   pieces: readonly Piece[],

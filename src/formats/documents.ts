@@ -41,7 +41,7 @@ const candidates: readonly Format[] = mostSpecificFirst.flatMap(
 /**
  * Returns the items of a parsed file. With `lines`, `value` is the array of the values of its lines. Without a format, each is
  * tried. Throws `Input.Invalid` if the file is in no known format, contains no message, or violates its format (with the path
- * in the items).
+ * in the file; `details.item` is the index of the item).
  */
 export function openDocument(value: Json, layout: FileLayout, format?: FormatName): OpenedDocument {
   for (const adapter of format === undefined ? candidates : [formatOf(format)]) {
@@ -75,7 +75,7 @@ function checked(adapter: Format, opened: Opened, layout: FileLayout): OpenedDoc
   throw invalid(`The file was recognised as ${adapter.title}, but contains no message.`, 'messages', hint);
 }
 
-/** Marks the items of a file of lines, if a bare file of the format would be a list. */
+/** Adds an envelope with the layout to the items of a file of lines, if `closeItems` would otherwise write them as a list. */
 function withLayout({ bareLayout }: Format, items: readonly Json[], layout: FileLayout): Json[] {
   const isTold = layout === 'document' || bareLayout === 'lines' || envelopeOf(items[0]) !== null;
   return isTold ? [...items] : [envelope({ layout }), ...items];

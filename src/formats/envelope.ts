@@ -1,6 +1,6 @@
 /**
  * Everything that a file contains besides its messages (its session id, model, timestamps, …) becomes the first item of the
- * history, so that the file can be written back completely. No provider has such an item, so `shown` omits it.
+ * history, so that the file can be written back completely. No provider knows such an item, so requests leave it out.
  */
 import type { Json } from '../conversation/message.js';
 import { type Fields, isFields } from './content.js';
@@ -45,7 +45,10 @@ export function listAt(document: Fields, path: string[], textToo = false): List 
   return { path, items: [{ role: 'user', content: value }], text: true };
 }
 
-/** `more` holds fields of the envelope that the format reads. */
+/**
+ * Returns the items of a document: an envelope with everything except the lists, then the items of the lists. `more` holds
+ * further fields for the envelope, which the format itself reads.
+ */
 export function openLists(document: Fields, lists: readonly List[], more: Fields = {}): Json[] {
   const rest = lists.reduce((left, { path }) => withValue(left, path, null), document);
   const places = lists.map(({ path, items, text = false }) => ({ path, count: items.length, text }));

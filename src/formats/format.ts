@@ -4,8 +4,8 @@ import type { ChatMessage, Json } from '../conversation/message.js';
 
 /**
  * The smallest piece of a native history that corresponds to whole messages: the original items (one or more, in order), and
- * the chat messages (at least one) that they mean. Items without a message (metadata lines of a log) belong to a neighbouring
- * unit, so that the items of all units, joined, equal the input.
+ * the chat messages (at least one) that they stand for. Items without a message (metadata lines of a log) belong to a
+ * neighbouring unit, so that the items of all units, joined, equal the input.
  */
 export interface Unit {
   items: Json[];
@@ -32,6 +32,7 @@ export interface Rendered {
   system?: Json;
 }
 
+/** Operations to read, store and write back the message format of another provider or agent. */
 export interface Format {
   name: FormatName;
   /** Name for people. */
@@ -67,7 +68,7 @@ export interface Format {
 /** One JSON value per line, or one JSON value. */
 export type FileLayout = 'lines' | 'document';
 
-/** Operations to read, store and write back the message format of another provider or agent. */
+/** The items of a file, and the id of its session if it names one. */
 export interface Opened {
   id?: string;
   items: Json[];

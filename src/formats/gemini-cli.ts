@@ -20,7 +20,7 @@ import { NO_SIGNATURE, render } from './gemini-render.js';
 /**
  * Sessions of Gemini CLI (`~/.gemini/tmp/<project>/chats/session-….json`, in later versions `.jsonl`). A record of type
  * `gemini` contains an answer with its calls and their results; records of other types (`info`, `error`, …) were only shown to
- * the user. Records that were rewritten or rewound later are kept but mean no message (see `conversationOf`).
+ * the user. Records that were rewritten or rewound later are kept but stand for no message (see `conversationOf`).
  */
 export const geminiCli: Format = {
   name: 'gemini-cli',
@@ -60,7 +60,10 @@ function idOf(header: Json | undefined): { id?: string } {
   return id === '' ? {} : { id };
 }
 
-/** Returns records with all items that wrote them; the items in between mean no message. */
+/**
+ * Returns one piece for each record: the items from the first to the last that wrote it. Records whose items overlap share a
+ * piece. Each other item is a piece without messages.
+ */
 function piecesOf(items: readonly Json[], path: string): Unit[] {
   const entries = conversationOf(items, path);
   const answered = answeredIn(entries);
@@ -129,7 +132,7 @@ function answerOf(record: Fields, path: string): Said[] {
   return [{ message: assistantMessage(spoken, made, thoughts), at }, ...results];
 }
 
-/** Returns the calls of an answer: those in its parts, in their place, and those recorded only in addition. */
+/** Returns the calls of an answer: first those in its parts, in their order, then those that are only in `toolCalls`. */
 function allCallsOf(record: Fields, parts: readonly Fields[], path: string): Call[] {
   const recorded = callsOf(record, path);
   const inParts = parts.flatMap((part, index): Call[] => {
@@ -219,7 +222,10 @@ function thoughtsOf({ thoughts }: Fields): string {
     .join('\n\n');
 }
 
-/** Returns a record as contents of the API: the answer with its calls, then their responses. Only parts contain signatures. */
+/**
+ * Returns a record as contents of the API: the answer with its calls, then their responses. A call that is only in `toolCalls`
+ * has no signature; if no part is a call, the first one gets `NO_SIGNATURE`.
+ */
 function contentsOf(record: Fields, answered: ReadonlySet<string>): Fields[] {
   if (record.type !== 'user' && record.type !== 'gemini') return [];
   const parts = partList(record.content, 'content');
@@ -251,7 +257,10 @@ function responses(parts: readonly Fields[], id: string, name: string): Fields[]
   return [{ functionResponse: { ...given, id, name, response } }, ...more];
 }
 
-/** A valid record, and the items from the first that wrote it to the last. `to` is inclusive. */
+/**
+ * A record that is part of the conversation, and the range of items from the first to the last one that wrote it. `to` is
+ * inclusive.
+ */
 interface Entry {
   record: Fields;
   path: string;
@@ -259,16 +268,15 @@ interface Entry {
   to: number;
 }
 
+const isRecord = (value: Json | undefined): value is Fields =>
+  isFields(value) && typeof value.type === 'string' && 'id' in value;
+
 /**
  * Computes the final conversation of a Gemini CLI recording. The file is append-only: a record that is written again under its
  * id replaces the earlier one, `{"$rewindTo": id}` removes that record and all after it, and `{"$set": {"messages": […]}}` is a
  * checkpoint of the whole conversation at that time (packages/core/src/services/chatRecordingService.ts, loadConversationRecord
  * and updateMessagesFromHistory).
  */
-const isRecord = (value: Json | undefined): value is Fields =>
-  isFields(value) && typeof value.type === 'string' && 'id' in value;
-
-/** Returns the records of a conversation in order. */
 function conversationOf(items: readonly Json[], path: string): Entry[] {
   const conversation = new Conversation();
   items.forEach((item, index) => {
@@ -317,9 +325,10 @@ function checkpointOf(item: Json): Fields[] {
 }
 
 /**
- * Returns the conversation after a checkpoint. The file itself contains the messages that the CLI summarized to make room; they
- * stay, and the summary does not count. In other cases (a conversation that was loaded or shortened) only the checkpoint
- * counts. Records keep their original content, because checkpoints contain long results in masked form.
+ * Returns the conversation after a checkpoint. If the CLI wrote the checkpoint because it summarized messages to make room,
+ * these messages stay, because the file contains them, and the summary does not count. If it loaded or shortened the
+ * conversation, only the checkpoint counts. Records keep their original content, because checkpoints contain long results in
+ * masked form.
  */
 function restored(entries: readonly Entry[], turns: readonly Entry[]): Entry[] {
   const known = new Map(entries.map((entry) => [entry.record.id, entry]));
@@ -347,7 +356,8 @@ function answeredIds({ toolCalls }: Fields): string[] {
 }
 
 /**
- * Returns whether it contains only responses that the records of their calls already have; checkpoints repeat them as turns.
+ * Returns whether a record contains only responses that the records of the calls already have. Checkpoints repeat such
+ * responses as turns.
  */
 function onlyAnswers({ content }: Fields, answered: ReadonlySet<string>): boolean {
   const parts = Array.isArray(content) ? content : [];

@@ -105,24 +105,24 @@ function paired(turns: readonly Turn[]): Turn[] {
 function answered(caller: Turn, answers: Turn): Turn[] {
   const calls = caller.pieces.filter(callIn);
   const matches = matched(calls, answers.pieces.filter(responseIn));
-  const asked = new Map<Piece, Piece>();
-  const told = new Map<Piece, Piece>();
+  const linkedCalls = new Map<Piece, Piece>();
+  const linkedAnswers = new Map<Piece, Piece>();
   const missing: Piece[] = [];
   for (const call of calls) {
     const answer = matches.get(call);
     const id = idOf(call, answer);
-    asked.set(call, linked(call, 'functionCall', validName(call), id));
+    linkedCalls.set(call, linked(call, 'functionCall', validName(call), id));
     const response = { name: validName(call), response: { output: noResult } };
-    if (answer) told.set(answer, linked(answer, 'functionResponse', validName(call), id));
+    if (answer) linkedAnswers.set(answer, linked(answer, 'functionResponse', validName(call), id));
     else missing.push({ part: { functionResponse: id ? { id, ...response } : response }, made: true });
   }
   const pieces = answers.pieces.map(
-    (piece) => told.get(piece) ?? (responseIn(piece) ? orphan(piece) : piece),
+    (piece) => linkedAnswers.get(piece) ?? (responseIn(piece) ? orphan(piece) : piece),
   );
   const user = changed(answers, missing.length > 0 ? [...missing, ...pieces] : pieces);
   const model = changed(
     caller,
-    caller.pieces.map((piece) => asked.get(piece) ?? piece),
+    caller.pieces.map((piece) => linkedCalls.get(piece) ?? piece),
   );
   return user.pieces.length === 0 ? [model] : [model, user];
 }
@@ -136,7 +136,7 @@ function changed(turn: Turn, pieces: Piece[]): Turn {
 const givenId = (piece: Piece): string => textOr((callIn(piece) ?? responseIn(piece))?.id);
 const givenName = (piece: Piece): string => textOr((callIn(piece) ?? responseIn(piece))?.name);
 
-/** Matches by id, then by name and order; a response converted from an unknown call has no name. */
+/** Matches by id, then by name and order. A response that was made here and has no name matches any call that is left. */
 function matched(calls: readonly Piece[], responses: readonly Piece[]): Map<Piece, Piece> {
   const found = new Map<Piece, Piece>();
   const left = new Set(responses);
@@ -159,7 +159,7 @@ function matched(calls: readonly Piece[], responses: readonly Piece[]): Map<Piec
   return found;
 }
 
-/** Returns the id for both sides: that of an original, or none if both were converted here. */
+/** Returns the id for both sides: that of an original, or none if both were made here. */
 function idOf(call: Piece, answer: Piece | undefined): string {
   return (call.made ? '' : givenId(call)) || (!answer || answer.made ? '' : givenId(answer));
 }
@@ -198,8 +198,8 @@ function contentOf({ role, pieces, original }: Turn): Json {
 }
 
 /**
- * Converts chat messages to Gemini's form if a context does not show their original parts. A piece is a part and whether it was
- * made here. If it was, its call id is the context's, which Gemini does not need.
+ * A part, and whether it was made here instead of taken from an original. The call id of a part made here is the context's,
+ * which Gemini does not need.
  */
 interface Piece {
   part: Fields;
@@ -219,17 +219,20 @@ interface Turn {
  */
 export const NO_SIGNATURE = 'skip_thought_signature_validator';
 
-const made = (part: Fields): Piece => ({ part, made: true });
+const newPiece = (part: Fields): Piece => ({ part, made: true });
 
-/** Reasoning is omitted, because a model accepts only its own thought parts. */
+/**
+ * Converts a chat message whose original parts the context does not show. Reasoning is omitted, because a model accepts only
+ * its own thought parts.
+ */
 function turnOf(message: ChatMessage): Turn {
   const { role, content, name } = message;
-  if (role === 'assistant') return { role: 'model', pieces: modelParts(message).map(made) };
+  if (role === 'assistant') return { role: 'model', pieces: modelParts(message).map(newPiece) };
   if (role === 'tool' || role === 'function')
-    return { role: 'user', pieces: responseParts(message).map(made) };
+    return { role: 'user', pieces: responseParts(message).map(newPiece) };
   const label = role === 'user' ? name && `[${name}]` : '[system]';
   const parts = [...(label ? [{ text: label }] : []), ...partsOf(content).map(geminiPart)];
-  return { role: 'user', pieces: parts.map(made) };
+  return { role: 'user', pieces: parts.map(newPiece) };
 }
 
 function geminiPart(part: ContentPart): Fields {
@@ -267,7 +270,7 @@ function modelParts({
 
 const callPart = (id: string, name: string, args: Fields): Fields => ({ functionCall: { id, name, args } });
 
-/** The caller sets the name to that of the call. Media are placed next to the response. */
+/** `answered` sets the name to that of the call. Media are placed next to the response. */
 function responseParts({ role, tool_call_id: id = '', name = '', content }: ChatMessage): Fields[] {
   const parts = partsOf(content).map(geminiPart);
   const output = parts.flatMap(({ text }) => (typeof text === 'string' && text.trim() !== '' ? [text] : []));

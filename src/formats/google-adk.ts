@@ -6,7 +6,7 @@ import { chatMessages, read } from './gemini-parts.js';
 
 /**
  * Sessions of Google's Agent Development Kit; an item is an event. Events with content carry a Gemini content; others (state
- * changes, transfers, parts of an answer that is still streaming) mean no message.
+ * changes, transfers, parts of an answer that is still streaming) stand for no message.
  */
 export const googleAdk: Format = {
   name: 'google-adk',

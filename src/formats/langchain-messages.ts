@@ -158,7 +158,7 @@ function thoughtOf(block: Fields): string {
   return textOr(block.thinking) || textOr(block.reasoning) || textOr(block.text) || texts.join('\n\n');
 }
 
-/** Blocks of OpenAI, of Anthropic, and LangChain's own blocks of both versions. */
+/** Converts a media block of OpenAI, Anthropic or LangChain (both versions of its own blocks). Returns null for any other block. */
 function mediaBlock(type: string, block: Fields): ContentPart | null {
   if (type === 'image_url' || type === 'input_audio' || (type === 'file' && isFields(block.file)))
     return type === 'image_url' && typeof block.image_url === 'string'
@@ -218,7 +218,7 @@ function callsAt(fields: Fields, field: 'tool_calls' | 'invalid_tool_calls', pat
   });
 }
 
-/** Arguments that cannot be parsed as an object remain the model's text. */
+/** Arguments given as text stay as the model wrote them. */
 function readCall(id: string, name: string, args: Json | undefined): ToolCall {
   if (typeof args !== 'string') return toolCall(id, name, args);
   return { id, type: 'function', function: { name, arguments: args } };

@@ -42,7 +42,7 @@ function open(document: Json): Opened | null {
   return { ...(id === '' ? {} : { id }), items: openLists(document, [list]) };
 }
 
-/** Chat messages have a role and no message type. */
+/** Returns whether all items are messages of LangChain. They must have a type: chat messages have only a role. */
 function areMessages(items: readonly Json[]): boolean {
   return (
     items.length > 0 && items.every((item) => isFields(item) && typeof item.type === 'string' && isOwn(item))
@@ -54,10 +54,7 @@ function isOwn(item: Json): boolean {
   return unwrapped !== null && (unwrapped.type === 'remove' || 'content' in unwrapped.fields);
 }
 
-/**
- * Renders a context as LangChain messages, and lists what LangChain and its providers refuse. This function returns the items
- * of a unit with the call ids of its messages in the context, or null if the ids cannot be mapped.
- */
+/** Returns the items of a unit with the call ids that its messages have in the context, or null if the ids cannot be mapped. */
 export function withCallIds(items: readonly Json[], [message]: readonly ChatMessage[]): Json[] | null {
   return items.reduce<Json[] | null>((renamed, item) => {
     const unwrapped = unwrap(item, '');
@@ -165,7 +162,7 @@ function langchainViolations({ messages }: Rendered): string[] {
   messages.forEach((value, index) => {
     const fault = (what: string) => violations.push(`message ${index}: ${what}`);
     const unwrapped = unwrap(value, '');
-    if (!unwrapped) return fault('no message of LangChain');
+    if (!unwrapped) return fault('not a message of LangChain');
     const { type, fields } = unwrapped;
     if (type === 'remove') return fault('removes messages');
     if (typeof fields.content !== 'string' && !Array.isArray(fields.content))

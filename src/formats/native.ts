@@ -1,6 +1,6 @@
 /**
- * Logs histories of other providers as chat messages together with their originals: the first message of each unit holds the
- * unit's items, byte for byte, in a field that ordinary chat messages do not have.
+ * Stores histories of other providers in the log as chat messages, together with their originals: the first message of each
+ * unit holds the unit's items, byte for byte, in a field that ordinary chat messages do not have.
  */
 import { moveMedia } from '../context/view/moved-media.js';
 import { isBlank, noOutput } from '../context/view/projection.js';
@@ -81,7 +81,10 @@ export async function* originalItems(log: AsyncIterable<LoggedMessage>): AsyncGe
   }
 }
 
-/** Groups the view into units; those that it shows whole and unchanged keep their items, in the form of their format. */
+/**
+ * Groups the view (the messages of a context) into units. A unit that the view shows whole and unchanged keeps its items, as
+ * messages of the context's format.
+ */
 export function shownUnits(
   view: readonly ViewItem[],
   logged: ReadonlyMap<number, LoggedMessage>,
@@ -195,24 +198,27 @@ export function arrangeNative(
   });
 }
 
-/**
- * Detects messages of another provider in a session of this one. Every format allows unknown fields, so most of these messages
- * would be read without an error. Their content would then be missing in the context, and their calls would lose their results.
- */
-
+/** The format that a message seems to have. */
 interface Look {
   format: FormatName;
-  /** The field that reveals it. */
+  /** The field that shows it. */
   field: string;
 }
 
-/** Formats with a role in each message. LangChain reads all of them, and Cline's are Anthropic's with additional fields. */
+/**
+ * Formats whose messages have a role. LangChain and Cline are left out: LangChain's adapter reads the messages of all these
+ * formats, and Cline's messages are Anthropic's with additional fields.
+ */
 const strict = new Set<FormatName>(['openai-chat', 'anthropic', 'openai-responses', 'gemini', 'ai-sdk']);
 
 /** Agent records with a `type` or an `author` where a message has its role. */
 const logs = new Set<FormatName>(['claude-code', 'codex', 'gemini-cli', 'google-adk']);
 
-/** Throws `Input.Invalid`, which names the format that the message seems to have. */
+/**
+ * Detects messages of another provider's format in a session. Every format allows unknown fields, so most of these messages
+ * would be read without an error. Their content would then be missing in the context, and their calls would lose their results.
+ * Throws `Input.Invalid`, which names the format that the message seems to have.
+ */
 export function refuseForeign(items: readonly Json[], format: FormatName, path: string): void {
   if (!strict.has(format) && !logs.has(format)) return;
   items.forEach((item, index) => {

@@ -8,7 +8,7 @@ import { renderResponses, withCallIds } from './responses-render.js';
 
 /**
  * Run states of the OpenAI Agents SDK (Python `RunState.to_json`, JavaScript `RunState.toString`): the original input, then the
- * generated items, each of which wraps a raw item of the Responses API. Requests for approval repeat a call and mean no
+ * generated items, each of which wraps a raw item of the Responses API. Requests for approval repeat a call and stand for no
  * message.
  */
 export const openaiAgents: Format = {

@@ -61,8 +61,8 @@ const itemTypes =
 const partTypes = /^(?:input_(?:text|image|file)|output_text)$/;
 
 /**
- * Returns whether all values are messages or items of the API and at least one is unambiguous, because a chat message has no
- * `type`.
+ * Returns whether all values are messages or items of the API, and at least one cannot be a chat message: it has a `type`, or
+ * parts that only this API has.
  */
 export function areItems(items: readonly Json[]): boolean {
   return items.every((item) => isFields(item) && (isTyped(item) || isUntyped(item))) && items.some(isOwn);
@@ -118,7 +118,6 @@ function responsesViolations({ messages, system }: Rendered): string[] {
 
 type Fault = (what: string) => void;
 
-/** Tracks calls and their outputs. */
 class Links {
   private readonly made = new Set<string>();
   private readonly waiting = new Map<string, string>();

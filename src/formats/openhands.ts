@@ -19,7 +19,7 @@ import type { Format, Opened } from './format.js';
 /**
  * Event streams of OpenHands (`openhands/events`): actions of user and agent, and the resulting observations. An action made by
  * a tool call carries the model's whole answer. It is shown with only its own call; the first action also has the model's text.
- * Events about the agent's state, and those that only acknowledge a message, are kept but mean no message.
+ * Events about the agent's state, and those that only acknowledge a message, are kept but stand for no message.
  */
 export const openhands: Format = {
   name: 'openhands',

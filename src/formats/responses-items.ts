@@ -78,7 +78,7 @@ function readOther(type: string, item: Fields): Meaning {
 const imageType = (base64: string): string =>
   base64.startsWith('/9j/') ? 'image/jpeg' : base64.startsWith('UklGR') ? 'image/webp' : 'image/png';
 
-/** The only item that may omit its type. */
+/** Besides a message, the only item that may omit its type. */
 const isReference = ({ id, type, role }: Fields): boolean =>
   (type === undefined || type === null) && role === undefined && typeof id === 'string' && id !== '';
 

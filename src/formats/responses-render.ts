@@ -41,9 +41,8 @@ export function renderResponses(units: readonly ShownUnit[]): Rendered {
   const first = units.findIndex((unit) => instructionOf(unit) === null);
   const leading = first < 0 ? units : units.slice(0, first);
   const instructions = leading.map((unit) => instructionOf(unit)!).filter((text) => text !== '');
-  const shown = settled(first < 0 ? [] : units.slice(first));
-  const kinds = new Map(shown.flatMap(callTypesOf));
-  const converter = new Converter(kinds);
+  const shown = compatible(first < 0 ? [] : units.slice(first));
+  const converter = new Converter(new Map(shown.flatMap(callTypesOf)));
   const messages = withCallers(
     withoutRunning(shown).flatMap(
       (unit) => unit.items?.filter((item) => envelopeOf(item) === null) ?? converter.items(unit.messages),
@@ -52,7 +51,7 @@ export function renderResponses(units: readonly ShownUnit[]): Rendered {
   return { messages, ...(instructions.length > 0 ? { system: instructions.join('\n\n') } : {}) };
 }
 
-/** Marks the output of a call made by a program, even if the output was shortened. */
+/** Gives the output of a call that a running program made its `caller`, which a shortened output has lost. */
 function withCallers(items: readonly Json[]): Json[] {
   const callers = new Map(
     items.flatMap((item): [string, Json][] =>
@@ -175,7 +174,7 @@ function refused(refusal: unknown): Json[] {
  * Decides which originals a request to the Responses API may contain: an item is converted if the API would refuse it together
  * with the others. Returns the units in a compatible form, with the result of each program after what the program called.
  */
-function settled(units: readonly ShownUnit[]): ShownUnit[] {
+function compatible(units: readonly ShownUnit[]): ShownUnit[] {
   const shown = withoutRepeatedIds(withProgramsInOrder(units));
   while (convertClashes(shown));
   return shown;
@@ -250,9 +249,9 @@ const convertible = (callType: string | undefined): boolean =>
   callType === 'function_call' || callType === 'custom_tool_call';
 
 /**
- * Converts conflicting items: an output whose call is shown in another form or not at all; a call that no text can answer (a
- * shell, a computer) and whose output is not the original; calls of a program, and answers to approval requests, without the
- * original that they refer to. Returns false if there were none.
+ * Converts the units of items that conflict, and returns whether there were any: (1) an output whose call is not shown, or
+ * shown in another form; (2) a call that text cannot answer (a shell, a computer), if its output was converted; (3) a call of a
+ * program or an answer to an approval request, if the original that it refers to is not shown.
  */
 function convertClashes(shown: ShownUnit[]): boolean {
   const callTypes = new Map(shown.flatMap(callTypesOf));

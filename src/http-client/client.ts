@@ -1,3 +1,7 @@
+/**
+ * `palimpsest/http` does everything that the library does, through `palimpsest api`. It needs neither PostgreSQL nor Temporal.
+ * The client loads no package; the recovery tools, which are exported with it, load zod.
+ */
 import type { ArchivePart } from '../contract/archive.js';
 import { asking, checkRequests } from '../contract/asking.js';
 import type { Asked, OfSession, PalimpsestClient, ReadContext } from '../contract/client.js';
@@ -7,14 +11,11 @@ import { encodeIdPart } from '../contract/ids.js';
 import { longestWaitMs, type OperationId, routeOf, routes } from '../contract/routes.js';
 import { fieldsOf, type LoggedMessage } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/json.js';
-import { invalid } from '../errors.js';
+import { invalid, isFailure } from '../errors.js';
 import { compactionBy, settledBy } from './long-calls.js';
 import { parsed, replayed, Transport, type TransportOptions } from './transport.js';
 
-/**
- * `palimpsest/http` does everything that the library does, through `palimpsest api`. It needs neither PostgreSQL nor Temporal.
- * The client loads no package; the recovery tools, which are exported with it, load zod.
- */
+/** Options of {@link HttpPalimpsest.connect}. */
 export interface HttpOptions extends TransportOptions {
   /**
    * Number of contexts kept in memory, so that an unchanged one is not sent again. Each takes as much memory as its JSON.
@@ -23,7 +24,10 @@ export interface HttpOptions extends TransportOptions {
   keptContexts?: number;
 }
 
-/** Operations whose methods take several requests or answer other than JSON. The method `archive` uses the last two. */
+/**
+ * Operations whose methods send several requests, keep answers, or return something other than one JSON value. The last two are
+ * both behind the method `archive`.
+ */
 const special = [
   ...(['context', 'compact', 'resummarize', 'settled', 'replay', 'export', 'historyLog'] as const),
   ...(['archiveParts', 'archivePart'] as const),
@@ -62,8 +66,9 @@ const Ordinary = Exchanges as unknown as new (
 ) => Exchanges & Pick<PalimpsestClient, OrdinaryId>;
 
 /**
- * The same methods, values and failures as `Palimpsest`. If the connection breaks, requests that only read, and `appendTurn`,
- * are repeated. Every other request fails with `Api.Unavailable`; the caller has to find out whether it took effect.
+ * The same methods, values and failures as `Palimpsest`. Requests that only read, and `appendTurn`, are repeated if the connection
+ * breaks or a limit or a lock refuses them. Every other request fails at once; after `Api.Unavailable` the caller has to find out
+ * whether it took effect.
  *
  * @example
  * const palimpsest = await HttpPalimpsest.connect({ url: 'http://127.0.0.1:7280', token });
@@ -83,7 +88,12 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
     if (!Number.isSafeInteger(keptContexts) || keptContexts < 0)
       throw invalid('keptContexts must be a whole number, at least 0', 'keptContexts');
     const palimpsest = new HttpPalimpsest(new Transport(options), keptContexts);
-    await palimpsest.tenantPolicy();
+    try {
+      await palimpsest.tenantPolicy();
+    } catch (error) {
+      // The token is valid, but without the scope `read`.
+      if (!isFailure(error, 'Api.Forbidden')) throw error;
+    }
     return palimpsest;
   }
 
@@ -165,20 +175,20 @@ function idInPath(id: string, field: string): string {
   throw invalid(`${field} ${id} cannot be part of a URL`, field, 'Give it another id, or use the library.');
 }
 
-/** The body, undefined for none. Throws `Input.Invalid` for values that JSON would change. */
+/** Returns the body, or undefined if no field has a value. Throws `Input.Invalid` for values that JSON would change. */
 function sendable(body: object): object | undefined {
   const given = Object.entries(body).filter(([, value]) => value !== undefined);
   for (const [field, value] of given) checkPlainJson(value, field);
   return given.length === 0 ? undefined : body;
 }
 
-/** The last answer for each context, so that an unchanged one is not sent again. */
+/** The last answer for one context. */
 interface KeptContext {
-  /** The `etag` header of the answer. */
   etag: string;
   text: string;
 }
 
+/** The last answer for each context, so that an unchanged one is not sent again. */
 class KeptContexts {
   private readonly kept = new Map<string, KeptContext>();
 

@@ -1,4 +1,4 @@
-/** Calls that may take longer than an HTTP connection may be silent. They are sent in slices. */
+/** Calls that can take longer than a proxy lets a connection stay silent. Each is made as a series of shorter waits. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CompactionOutcome } from '../contract/compactions.js';
 import type { PalimpsestClient } from '../contract/client.js';
@@ -8,10 +8,13 @@ import { parsed, type Transport } from './transport.js';
 /** Proxies commonly close a connection after a minute without a byte. */
 const sliceMs = 45_000;
 
-/** A wait that ends more than this much early did not end because of its timeout. */
+/** If a wait ends earlier than this before its timeout, the timeout was not the reason. */
 const slackMs = 1_000;
 
-/** Throws `Temporal.Unavailable` where the session does not come to rest in time. */
+/** Milliseconds between two waits of {@link atRest}. */
+const pauseMs = 1_000;
+
+/** Throws `Temporal.Unavailable` if the session does not come to rest in time. */
 export async function settledBy(transport: Transport, path: string, timeoutMs: number): Promise<void> {
   const until = Date.now() + timeoutMs;
   for (;;) {
@@ -27,8 +30,8 @@ export async function settledBy(transport: Transport, path: string, timeoutMs: n
 }
 
 /**
- * Requests a compaction and returns its outcome. Where it takes longer than a slice, it continues without a
- * connection, and the outcome is read from the session once that is at rest.
+ * Requests a compaction and returns its outcome. If the compaction takes longer than `sliceMs`, it continues without a
+ * connection. Its outcome is read from the session once the session is at rest.
  */
 export async function compactionBy(
   palimpsest: Pick<PalimpsestClient, 'status' | 'settled' | 'compactions'>,
@@ -53,14 +56,17 @@ export async function compactionBy(
   return null;
 }
 
-/** Waits without a limit, as the library does: the compaction's own deadline ends it, however long no worker runs. */
+/**
+ * Waits without a limit, as the library does, also while no worker runs. The compaction's own deadline ends the compaction and
+ * so the wait.
+ */
 async function atRest(palimpsest: Pick<PalimpsestClient, 'settled'>, session: string): Promise<void> {
   for (;;) {
     try {
       return await palimpsest.settled({ session, timeoutMs: sliceMs });
     } catch (error) {
       if (!isFailure(error, 'Temporal.Unavailable')) throw error;
-      await sleep(slackMs);
+      await sleep(pauseMs);
     }
   }
 }

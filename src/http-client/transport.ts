@@ -58,7 +58,10 @@ export class Transport {
     this.fetch = fetch;
   }
 
-  /** Status and text of the answer. Throws the failure that the API answers with, `Api.Unavailable`, `Api.Failed`. */
+  /**
+   * Status and text of the answer. Throws the failure in the API's answer; `Api.Unavailable` if there is no answer;
+   * `Api.Unauthorized` or `Api.Failed` if the answer is not one of the API.
+   */
   text(exchange: Exchange): Promise<{ response: Response; text: string }> {
     return this.repeated(exchange, async () => {
       const { response, signal, stop } = await this.begin(exchange);
@@ -188,20 +191,21 @@ function baseOf(url: string): string {
   if (!read || !['http:', 'https:'].includes(read.protocol))
     throw invalid('url is not an http(s) URL', 'url', 'e.g. http://127.0.0.1:7280');
   if (read.username !== '' || read.password !== '')
-    throw invalid('url holds a name or password', 'url', 'Give the tenant’s token as `token`.');
+    throw invalid('url contains a name or password', 'url', 'Give the tenant’s token as `token`.');
   return read.origin + read.pathname.replace(/(?<!\/)\/+$/, '');
 }
 
 /**
- * The failure that a `problem+json` body describes; its other fields repeat it. The API of another version may have more types.
+ * The fields of a `problem+json` body that describe the failure; the other fields repeat them. `failure` is any text, because
+ * the API of another version may know more failure types.
  */
-type Told = Pick<Problem, 'detail' | 'path' | 'hint' | 'details' | 'requestId'> & { failure: string };
+type ReadProblem = Pick<Problem, 'detail' | 'path' | 'hint' | 'details' | 'requestId'> & { failure: string };
 
-function problemIn(text: string): Told | null {
+function problemIn(text: string): ReadProblem | null {
   try {
     const read: unknown = JSON.parse(text);
     return typeof read === 'object' && read !== null && 'failure' in read && 'detail' in read
-      ? (read as Told)
+      ? (read as ReadProblem)
       : null;
   } catch {
     return null;
@@ -209,7 +213,7 @@ function problemIn(text: string): Told | null {
 }
 
 function errorOf(
-  { failure, detail, path, hint, details, requestId }: Told,
+  { failure, detail, path, hint, details, requestId }: ReadProblem,
   retryAfterMs?: number,
 ): PalimpsestError {
   const known = isFailureType(failure);
@@ -239,7 +243,10 @@ export function parsed(text: string, { url, status }: { url: string; status: num
   }
 }
 
-/** `fetch` says only that it failed. The reason is in its cause; for several addresses it is only a code. */
+/**
+ * `fetch` says only that it failed. The reason is in the error's cause. If the host has several addresses, that cause has only
+ * a code and no message.
+ */
 function reasonOf(error: unknown): string {
   const reason = networkReason(error);
   if (reason !== null) return reason;
@@ -272,7 +279,7 @@ export async function* replayed(transport: Transport, path: string): AsyncGenera
   }
 }
 
-type Line = LoggedMessage | { problem: Told };
+type Line = LoggedMessage | { problem: ReadProblem };
 
 async function* messagesOf(transport: Transport, path: string): AsyncGenerator<LoggedMessage> {
   for await (const text of linesOf(transport.stream({ method: 'GET', path }))) {

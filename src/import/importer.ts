@@ -196,7 +196,7 @@ async function importNew(
   return { ...outcome, ...(await storing) };
 }
 
-/** Equal for equal messages, also if their files differ otherwise. */
+/** Returns a hash that is equal for equal messages, even if their files differ otherwise. */
 function contentOf(messages: readonly ChatMessage[]): string {
   const hash = createHash('sha256');
   for (const message of messages) hash.update(`${JSON.stringify(splitNative(message).message)}\n`);

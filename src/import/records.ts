@@ -11,7 +11,6 @@ import { decodedText, type Piece, piecesOf } from './pieces.js';
 /** One session that was read, or the error that prevented it. */
 export type ImportRecord = ReadSession | UnreadSession;
 
-/** The sessions of one input, one after the other. An input with several sessions is never in memory as a whole. */
 export interface ReadSession {
   /** The id of the session in the input, or else {@link place}. */
   id: string;
@@ -41,8 +40,9 @@ export interface ReadOptions {
 export const defaultLongestSession = 256_000_000;
 
 /**
- * Never throws for the content of the bytes: a session that cannot be read becomes a record with its `Input.Invalid`,
- * and the others are read. Rethrows errors of reading the bytes.
+ * Yields the sessions of one input, one after the other. An input with several sessions is never in memory as a whole. Never
+ * throws for the content of the bytes: a session that cannot be read becomes a record with its `Input.Invalid`, and the others
+ * are read. Rethrows errors of reading the bytes.
  */
 export async function* readRecords(
   bytes: AsyncIterable<Buffer>,

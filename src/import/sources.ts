@@ -117,7 +117,7 @@ async function* counted(bytes: AsyncIterable<Buffer>, read: (bytes: number) => v
   }
 }
 
-/** Maximum number of entries: about 150 MB with their keys. */
+/** Maximum number of entries: about 150 MB if key and value are short texts. */
 const most = 1_000_000;
 
 /** A map with text keys that keeps the latest million entries. */

@@ -14,7 +14,6 @@ import { appendTurn, appendTurns } from '../store/append/turns.js';
 import { readHashes, readMessages } from '../store/log/messages.js';
 import type { ImportOptions } from './report.js';
 
-/** Stores one session in the log, from its first missing message on. */
 interface Stored {
   status: 'stored' | 'extended' | 'present';
   added: number;
@@ -24,7 +23,10 @@ interface Stored {
 
 type ReadMessages = LoggedTurn & { format: FormatName };
 
-/** Throws `Input.Invalid` if the stored session has other messages. */
+/**
+ * Stores one session in the log, from its first missing message on. Throws `Input.Invalid` if the stored session has other
+ * messages.
+ */
 export async function storeSession(
   pool: Pool,
   ids: SessionIds,
@@ -188,7 +190,7 @@ const textOf = (value: unknown): string => JSON.stringify(value);
 const itemsOf = (messages: readonly ChatMessage[]): Json[] =>
   messages.flatMap((message) => withoutEnvelope(splitNative(message).native?.items ?? []));
 
-/** Adds entries that the log lacks before the first new message. */
+/** Adds the entries that the log lacks to the first new message, in front of its own items. */
 function continued(messages: readonly ChatMessage[], from: number, entries: readonly Json[]): ChatMessage[] {
   return messages.map((message, index) => {
     const { message: plain, native } = splitNative(message);

@@ -15,7 +15,7 @@ export interface SerializedTurn {
   calls: (string | null)[];
   answers: (string | null)[];
   empties: boolean[];
-  /** When each message was said according to its log; null where the log does not say. */
+  /** When each message was said according to its log; null if the log does not say. */
   times: (string | null)[];
   /** Stored bodies, one per line: JSON never holds a raw line feed. */
   bodies: string;
@@ -72,7 +72,7 @@ export function turnOf(logged: LoggedTurn, limits: TurnLimits): ReadTurn & { mes
   return { ...serialize(logged), messages, warnings: warningsOf(messages, 'turn') };
 }
 
-/** Reads UTF-8 text that was checked to be exact JSON, and counts its tokens; null where they are counted elsewhere. */
+/** Reads UTF-8 text that was checked to be exact JSON, and counts its tokens; null if they are counted elsewhere. */
 export function readTurnText(
   json: SharedArrayBuffer,
   format: FormatName,

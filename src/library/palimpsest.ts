@@ -15,7 +15,7 @@ import type {
   EstimateRequest,
 } from '../contract/backfills.js';
 import { asking, checkRequests } from '../contract/asking.js';
-import type { Asked, OfJob, OfSession, PalimpsestClient, ReadContext } from '../contract/client.js';
+import type { Asked, OfJob, OfSession, OfToken, PalimpsestClient, ReadContext } from '../contract/client.js';
 import {
   type CompactionOutcome,
   type Forked,
@@ -36,6 +36,7 @@ import {
 } from '../contract/sessions.js';
 import type { AppendedTurn, TurnOrText } from '../contract/turns.js';
 import type { LoggedMessage } from '../conversation/message.js';
+import type { ApiToken, CreatedToken, TokenRequest } from '../contract/tokens.js';
 import { erase } from '../erase/erase.js';
 import { type Readiness, readinessOf } from '../process/readiness.js';
 import { appendTurn } from '../store/append/turns.js';
@@ -54,6 +55,13 @@ import { search } from '../store/search/search.js';
 import { generationOf, listSessions, loadSession } from '../store/sessions/sessions.js';
 import { limitsOfSession } from '../store/sessions/settings.js';
 import { configureTenant } from '../store/sessions/configure.js';
+import {
+  accessByToken,
+  createToken,
+  listTokens,
+  revokeToken,
+  type TokenAccess,
+} from '../store/tokens/tokens.js';
 import { sessionWorkflowId } from '../temporal/names.js';
 import { Backfills } from './backfills.js';
 import {
@@ -113,6 +121,11 @@ export class Palimpsest implements PalimpsestClient {
   /** Whether PostgreSQL and Temporal can be used now. */
   async readiness(): Promise<Readiness> {
     return readinessOf(this.connections.probe, this.connections.workflows);
+  }
+
+  /** The access that a token of the database gives now; null for none. The API asks for each request. */
+  async accessByToken(token: string): Promise<TokenAccess | null> {
+    return accessByToken(this.connections.pool, token);
   }
 
   /** The number of PostgreSQL connections in use, and of calls that wait for one. */
@@ -304,6 +317,18 @@ export class Palimpsest implements PalimpsestClient {
 
   async retryBackfill(request: Asked<'retryBackfill'>): Promise<Backfill> {
     return this.jobs.retry(request);
+  }
+
+  async createToken(request: TokenRequest): Promise<CreatedToken> {
+    return createToken(this.connections.pool, this.tenant, request);
+  }
+
+  async tokens(): Promise<ApiToken[]> {
+    return listTokens(this.connections.pool, this.tenant);
+  }
+
+  async revokeToken({ id }: OfToken): Promise<ApiToken> {
+    return revokeToken(this.connections.pool, this.tenant, id);
   }
 
   /** Throws `Input.Invalid` for an invalid session id. */

@@ -80,8 +80,8 @@ export interface Chunking {
 }
 
 /**
- * The growth to aim at, given that a range beyond one chunk costs digests that are written and read again: `beyond` times
- * the optimum, or a multiple of a chunk below it that is cheaper. The last chunk has room for one turn more than planned.
+ * The growth to plan: `beyond` times the optimum, or a smaller multiple of a chunk if that is cheaper, because a range beyond
+ * one chunk costs digests, which are written and read again. The last chunk has room for one turn more than planned.
  */
 export function chunkedGrowth(cycle: Cycle, { chunkTokens, digestTokens }: Chunking, beyond: number): number {
   const aim = beyond * optimum(cycle);

@@ -295,7 +295,10 @@ export interface Marks {
   messages: number | null;
 }
 
-/** The next sizes at which a session is measured: where arguments are truncated, if still ahead, else where a trigger is met. */
+/**
+ * The next sizes at which a session is measured: the size from which arguments are truncated if it is not reached yet, else the
+ * smallest size of a trigger.
+ */
 export function marksFor(limits: Limits, tokens: number): Marks {
   const marks = measureAt(limits);
   const { reduceAt } = limits;
@@ -343,7 +346,10 @@ export function eagerSizes(policy: Policy, { triggers }: Limits): { from: number
   return sizes.length === 0 ? null : { from: eagerFrom(trigger), trigger };
 }
 
-/** Only notes depend on nothing but their messages, so only notes can be requested before the rest of a compaction is known. */
+/**
+ * A request for notes depends on its messages alone, every other request of a compaction on more. So only notes can be
+ * requested before the rest of a compaction is known.
+ */
 export function isEager({ memory, summary }: Pick<Policy, 'memory' | 'summary'>): boolean {
   return memory.eager && summary.mode === 'journal' && summary.method === 'model';
 }

@@ -24,7 +24,10 @@ const DEFAULT_FRACTION = 0.85;
 /** Maximum of a fraction as a share of the usable window, so that one more turn still fits. */
 const HIGHEST_THRESHOLD = 0.9;
 
-/** A smaller size (context tokens) in a clause with a message count means "not while nearly empty" and sets no target. */
+/**
+ * In a clause with a message count, a smaller size (context tokens) only prevents compactions of a nearly empty context; the
+ * target is not derived from it.
+ */
 const SMALLEST_SIZE = 1_000;
 
 export const formatTokens = (tokens: number): string => count(Math.round(tokens));
@@ -39,7 +42,10 @@ export function contradiction(
   return new PalimpsestError('Input.Invalid', message, { path, hint, details });
 }
 
-/** Texts are counted here; numbers are the provider's. The larger of declared and learnt overhead applies, since a request may carry less than an earlier one. */
+/**
+ * Given texts are counted here; a given number is in the provider's tokens. The larger of declared and learnt overhead applies,
+ * since a request may carry less than an earlier one.
+ */
 function overheadOf({ overhead, tokenizer }: Policy, learnt: number, factor: number): number {
   const seen = Math.ceil(learnt / factor);
   if (typeof overhead === 'number') return Math.max(seen, Math.ceil(overhead / factor));

@@ -79,8 +79,9 @@ export class Endpoint {
 
   /**
    * Returns whether the endpoint has read only a part of the prompt, judged by the prompt tokens that it reports. An endpoint that
-   * truncates fills its window. A count clearly below an earlier one therefore means a complete prompt and a coarser tokenizer,
-   * and measures the ratio. The measurement is accepted once, and only for a model whose counts were never near ours.
+   * truncates fills its window. So if it reports clearly fewer tokens than for an earlier prompt, this prompt was complete, and
+   * its tokenizer is coarser than ours: the reported share of our count becomes `countRatio`. This is done only while no ratio
+   * is known for the model.
    */
   hasTruncated(model: string, expected: number, { processedTokens }: Answer): boolean {
     if (processedTokens === null || expected <= smallestSuspect) return false;

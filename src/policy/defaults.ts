@@ -58,7 +58,7 @@ export interface Policy {
   /** Whether the agent has tools that read originals. */
   recovery: 'tools' | 'none';
   memory: {
-    /** Share of the budget for notes and state in `journal` mode. */
+    /** Share of the budget for journal and state in `journal` mode. */
     share: number;
     /** Whether the next compaction is written ahead. */
     eager: boolean;
@@ -74,10 +74,10 @@ export interface Policy {
   idleAfter: number;
 }
 
-/** Decides whether a stand-in may name the recovery tools. */
+/** Decides whether the head and the reductions may name the recovery tools. */
 export type Recovery = Policy['recovery'];
 
-/** @internal A test holds the policy to it. */
+/** @internal Exported for a test, which checks that this is the default of `summary.acknowledgment`. */
 export const DEFAULT_ACKNOWLEDGMENT =
   'Understood. I have the earlier work as summarized above and continue from there.';
 

@@ -109,13 +109,13 @@ function hintFor(issue: Issue, schema: z.ZodType): string | undefined {
     const known = [...new Set(forms.flat())];
     if (known.length === 0) return 'This object takes no fields: remove it.';
     if (!isKnownElsewhere(issue, places)) return `Known fields: ${list(known)}.`;
-    return `Give the fields of one form: ${forms.map(list).join('; or ')}.`;
+    return `Give only fields that belong together: ${forms.map(list).join('; or ')}.`;
   }
   const own: unknown = issue.code === 'custom' ? issue.params?.hint : undefined;
   return typeof own === 'string' ? own : places.find((place) => place.description !== undefined)?.description;
 }
 
-/** Whether another form of the object has the field, or the field's value excludes its form. */
+/** Whether some form of the object has the field. If so, the field does not fit the other fields, or its value is wrong. */
 function isKnownElsewhere(issue: Issue, places: readonly JsonSchema[]): boolean {
   const [key] = issue.code === 'unrecognized_keys' ? issue.keys : [];
   return key !== undefined && places.some(({ properties }) => Object.hasOwn(properties ?? {}, key));

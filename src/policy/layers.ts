@@ -7,8 +7,8 @@ export const policyLayers = ['session', 'tenant', 'file', 'environment', 'begun'
 type PolicyLayer = (typeof policyLayers)[number];
 
 /**
- * The policies as given, by layer, each checked by `parsePolicy`. Stored with the session. `begun` holds the defaults of an
- * earlier version under which the session began; they apply until the session's policy is replaced.
+ * The policies as given, by layer, each checked by `parsePolicy`. Stored with the session. `begun` holds defaults of the
+ * earlier version that began the session, if they differ from today's; they apply until the session's policy is replaced.
  */
 export type PolicyLayers = Partial<Record<PolicyLayer, PolicyInput>>;
 
@@ -130,7 +130,10 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Adds the worker's summarizer as the lowest layer: it applies if no other layer names one. */
+/**
+ * Adds the worker's summarizer to the environment layer, below the fields that this layer sets itself. Does nothing if a layer
+ * names a summarizer model.
+ */
 export function withSummarizer(
   layers: PolicyLayers,
   { model, contextWindow }: { model?: string; contextWindow?: number },

@@ -1,17 +1,17 @@
 import type { PolicyInput, PresetName } from './schema.js';
 
 /**
- * The tail stays word for word: arguments are not truncated, and no result leaves the newest-first budget. Messages are
+ * The tail stays word for word: arguments are not truncated, and no tool result is beyond `toolResults.budget`. Messages are
  * reduced only if the context would not fit or a compaction would miss its target.
  */
 const verbatim = { arguments: false, toolResults: { budget: 100_000_000 } } as const;
 
 /**
  * adk-deepagents (`SummarizationConfig`). Differences: it truncates the summarizer's input to 4,000 tokens, while this preset
- * reads the whole input in chunks of that size; the count includes the request overhead; in windows below about 74,000 tokens
- * the fraction of 0.85 is lowered so that the answer fits (0.9 of window − reserved output). Its `truncate_args` is None by
- * default; `reduce.arguments: {}` gives its documented values. `summary.method: 'extractive'` corresponds to its summary
- * without a model, which it cuts to 15 % of the window.
+ * reads the whole input in chunks of that size; the size that is compared with the trigger includes the overhead of the
+ * request; in windows below about 74,000 tokens the trigger is less than 0.85 of the window, because it is at most 0.9 ·
+ * (window − reserved output). Its `truncate_args` is None by default; `reduce.arguments: {}` gives its documented values.
+ * `summary.method: 'extractive'` corresponds to its summary without a model, which it cuts to 15 % of the window.
  */
 const adk: PolicyInput = {
   fallbackContextWindow: 200_000,
@@ -46,10 +46,11 @@ const adk: PolicyInput = {
 };
 
 /**
- * Agent SDK's smart agent. Its trigger is `summaryTriggerTokens`, else `maxTokens`, else `limits.maxContextTokens`. It documents
- * only the numbers 17,000 and 24,000; the first decides. A smaller window triggers at a fraction of its size, as at the end of
- * that chain. Differences: its ceiling of the summary, `maxTokens` (24,000), is not used, since a head has at most 3,500 tokens;
- * its `summaryPromptMaxTokens` (here `summary.chunkTokens`) has no default. It does not document what it keeps verbatim.
+ * Agent SDK's smart agent. Its trigger is `summaryTriggerTokens`, else `maxTokens`, else `limits.maxContextTokens`. Only the
+ * first two have documented numbers, 17,000 and 24,000; the first decides. In a smaller window the trigger is a fraction of the
+ * window. Differences: its `maxTokens` (24,000), which also limits the summary, is not used, because a head has at most 3,500
+ * tokens; its `summaryPromptMaxTokens` (here `summary.chunkTokens`) has no default. It does not document what it keeps
+ * verbatim.
  */
 const smartAgent: PolicyInput = {
   trigger: [{ tokens: 17_000 }, { fraction: 0.85 }],
@@ -58,11 +59,11 @@ const smartAgent: PolicyInput = {
 };
 
 /**
- * LangChain's SummarizationMiddleware as DeerFlow configures it (where it is off by default). Differences: 20 messages seldom
- * take less than the 4,000 tokens that trigger, so it would summarize again before every call; this preset limits the tail to
- * 20 messages and 2,000 tokens (the lower end of what its guide recommends), so that head and tail stay below the trigger.
- * It trims the summarizer's input to 4,000 tokens; this preset reads the whole input in chunks of that size. It counts messages
- * alone: if you give an `overhead`, raise the trigger by it.
+ * LangChain's SummarizationMiddleware as DeerFlow configures it (where it is off by default). Differences: it keeps 20 messages
+ * of any size. These seldom take less than the 4,000 tokens of the trigger, so that it would summarize again before every call.
+ * This preset limits the tail to 20 messages and 2,000 tokens (the lower end of what its guide recommends), so that head and
+ * tail stay below the trigger. It trims the summarizer's input to 4,000 tokens; this preset reads the whole input in chunks of
+ * that size. It counts messages alone: if you give an `overhead`, raise the trigger by it.
  */
 const langchain: PolicyInput = {
   tokenizer: 'chars',
@@ -74,9 +75,9 @@ const langchain: PolicyInput = {
 };
 
 /**
- * DeepAgents for Swift (`SummarizationConfig`). Its stated limits do not apply: a single large message and a run with one user
- * turn are compacted too, and images are counted. Difference: in windows below about 74,000 tokens the fraction is lowered so
- * that the answer fits.
+ * DeepAgents for Swift (`SummarizationConfig`). Its documented limitations do not apply here: a single large message, and a run
+ * with one user turn, are compacted too, and images are counted. Difference: in windows below about 74,000 tokens the trigger
+ * is less than 0.85 of the window, so that the answer fits.
  */
 const deepagents: PolicyInput = {
   fallbackContextWindow: 32_768,
@@ -88,10 +89,10 @@ const deepagents: PolicyInput = {
 };
 
 /**
- * zrb. It triggers above `summary_window` (100) messages or 60 % of the window, and summarizes a message above half of that
- * separately. Differences: it keeps up to 100 messages, so that the next turns trigger again; this preset keeps 70 messages, by
- * zrb's rule that the kept part lies under 70 % (also the target here), and at most a quarter of the window. At its depth limit
- * zrb truncates; here the extractive summary, which reads everything, takes over.
+ * zrb. It triggers above `summary_window` (100) messages or 60 % of the window. It summarizes a message separately if it is
+ * larger than half that threshold. Differences: it keeps up to 100 messages, so that the next turns trigger again; this preset
+ * keeps at most 70 messages and a quarter of the window. By zrb's rule the kept part must be under 70 % of the threshold, which
+ * is also the target here. At its depth limit zrb truncates; here the extractive summary, which reads everything, takes over.
  */
 const zrb: PolicyInput = {
   roles: 'alternate',

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** How a tool result that leaves the newest-first budget is reduced. */
+/** How a tool result beyond `budget` is reduced; the budget is counted from the newest result. */
 const retentions = ['keep_full', 'summarize_archive', 'archive', 'drop'] as const;
 export type Retention = (typeof retentions)[number];
 
@@ -47,11 +47,13 @@ const toolResultsSchema = z.strictObject({
     .record(z.string(), retention)
     .optional()
     .describe(
-      'Retention of the results of single tools, by tool name; overrides `defaultPolicy`. Default none.',
+      'Retention (explained at `contextPolicy`) of the results of single tools, by tool name. Takes precedence over `defaultPolicy`. Default none.',
     ),
   defaultPolicy: retention
     .optional()
-    .describe('Retention of the results of all other tools; overrides `contextPolicy`. Default none.'),
+    .describe(
+      'Retention (explained at `contextPolicy`) of the results of the tools that `byTool` does not name. Takes precedence over `contextPolicy`. Default none.',
+    ),
   contextPolicy: retention
     .optional()
     .describe(
@@ -73,7 +75,10 @@ const toolResultsSchema = z.strictObject({
     ),
 });
 
-/** `policy.reduce`: reductions of the context, made in batches at commit points, before a model is asked. */
+/**
+ * `policy.reduce`: reductions of the context. They are made before the summarizer is asked, many at once, when a commit changes
+ * the beginning of the context anyway.
+ */
 export const reduceSchema = z.strictObject({
   arguments: z
     .union([z.literal(false), argumentsSchema])
@@ -84,7 +89,7 @@ export const reduceSchema = z.strictObject({
     .union([z.literal(false), share])
     .optional()
     .describe(
-      'Share of the threshold. A message in the tail that is larger is summarized separately; its beginning and end stay. `false` turns this off. Default 0.5.',
+      'Share of the threshold above which a message in the tail is summarized separately; its beginning and end stay. `false` turns this off. Default 0.5.',
     ),
   newestUserMessage: z
     .boolean()

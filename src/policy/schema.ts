@@ -39,7 +39,6 @@ const idleClause = z.strictObject({
     ),
 });
 
-/** One clause, or a list of them. */
 const triggerSchema = z.union([
   clause,
   economicClause,
@@ -89,7 +88,7 @@ const ceilingsSchema = z
     params: { hint: 'Give at least one of messages, tokens, fraction, or omit keep for the default.' },
   });
 
-/** Sizes that trigger once all given ones are reached. */
+/** The sizes of one trigger clause. It is met once all of them are reached. */
 export type TriggerClause = z.infer<typeof clause>;
 export type KeepCeilings = z.infer<typeof ceilingsSchema>;
 export type Pin = z.infer<typeof pinSchema>;
@@ -177,11 +176,11 @@ const retentionSchema = z.strictObject({
     .max(100 * 365 * 24 * 3_600_000)
     .optional()
     .describe(
-      'Milliseconds for which an unused digest is kept. A digest is unused if no compaction refers to it or uses it. Default 2,592,000,000 (30 days).',
+      'Milliseconds for which an unused digest is kept. A digest is unused if no committed compaction refers to it and no running one needs it. Default 2,592,000,000 (30 days).',
     ),
 });
 
-/** `policy.memory`: notes and state in `journal` mode. */
+/** `policy.memory`: journal and state in `journal` mode. */
 const memorySchema = z.strictObject({
   share: z
     .number()
@@ -193,7 +192,7 @@ const memorySchema = z.strictObject({
     .boolean()
     .optional()
     .describe(
-      'Whether the next compaction of a live session is written ahead: its model calls are then made before the trigger is reached. Default true.',
+      'Whether the next compaction of a live session is written ahead: its model calls are then made before the trigger is met. Default true.',
     ),
 });
 
@@ -276,7 +275,7 @@ export const policySchema = z.strictObject({
     .gt(0)
     .optional()
     .describe(
-      'Size to which a compaction must reduce the context. A value up to 0.9 is a share: the smallest threshold minus the overhead, times this value, is the size of the context alone. A value above 1 is a number of tokens in overhead + context. Values above 0.9 and up to 1 are refused, and so is a number of tokens that is larger than a share of 0.9. Default 0.75, or 0.6 without a journal; with `{economic: true}` at most the size of system messages, head and the tail that `keep` allows.',
+      'Size to which a compaction must reduce the context. A value up to 0.9 is a share: the context alone must shrink to this value · (smallest threshold − overhead) tokens. A value above 1 is a number of tokens in overhead + context; it must not allow more than the share 0.9 would. Values above 0.9 and up to 1 are refused. Default 0.75, or 0.6 without a journal; with `{economic: true}` at most the size of system messages, head and the tail that `keep` allows.',
     ),
   keep: ceilingsSchema
     .optional()

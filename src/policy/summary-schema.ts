@@ -70,7 +70,7 @@ export const summarySchema = z.strictObject({
     .max(100_000)
     .optional()
     .describe(
-      'Maximum tokens of the exact values that follow the snapshot in the modes `incremental` and `full_rewrite`; 0 for none. Default 1,000, or less in the same ratio as the snapshot.',
+      'Maximum tokens of the exact values that follow the snapshot in the modes `incremental` and `full_rewrite`; 0 for none. If snapshot and exact values would together exceed the maximum of the head, both shrink by the same factor. Default 1,000.',
     ),
   chunkTokens: z
     .int()
@@ -140,7 +140,7 @@ export const summarySchema = z.strictObject({
     .boolean()
     .optional()
     .describe(
-      'Has no effect and is accepted because earlier versions had it. Exact values follow every snapshot, and a rule that only a tool stated is always moved to the section of facts.',
+      'Has no effect; accepted because earlier versions had it. What it turned on now always happens: exact values follow every snapshot unless `ledgerTokens` is 0, and a rule that only a tool stated is moved to the section of facts.',
     ),
   minGain: z
     .number()
@@ -154,6 +154,6 @@ export const summarySchema = z.strictObject({
     .enum(['extractive', 'none'])
     .optional()
     .describe(
-      'Summarizer that is used if the model is still unreachable at the deadline. Default `extractive`.',
+      'Summarizer that is used if the model fails, or does not answer before the deadline. With `none` the context then stays unchanged. Default `extractive`.',
     ),
 });

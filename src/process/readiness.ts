@@ -23,6 +23,18 @@ export async function readinessOf(pool: Pool, workflows: SessionWorkflows): Prom
   return { postgres, temporal };
 }
 
+/** For callers on other machines: the message of a failure may contain addresses, users and databases. */
+export function withoutMessages<State extends Readiness>(state: State): object {
+  const bare = (failure: ServerFailure) =>
+    failure && { type: failure.type, ...(failure.hint === undefined ? {} : { hint: failure.hint }) };
+  return { ...state, postgres: bare(state.postgres), temporal: bare(state.temporal) };
+}
+
+/** Whether an address of a socket belongs to this machine. */
+export function isLoopbackAddress(address = ''): boolean {
+  return address === '::1' || /^(?:::ffff:)?127(?:\.\d{1,3}){3}$/i.test(address);
+}
+
 /** Returns the typed failure of `ask`, or null if it succeeds. */
 export async function failureOfServer(ask: () => Promise<void>): Promise<ServerFailure> {
   try {
@@ -41,7 +53,7 @@ interface StatusSettings {
   /** Text of `/metrics`. */
   metrics: () => Promise<string>;
   /** Body of `/readyz`, and whether the process is ready. */
-  readiness: () => Promise<{ ready: boolean; [detail: string]: unknown }>;
+  readiness: () => Promise<Readiness & { ready: boolean; polling: boolean }>;
 }
 
 export interface StatusServer {
@@ -59,7 +71,8 @@ export async function startStatusServer(settings: StatusSettings): Promise<Statu
   const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
   const server = createServer((request, response) => {
     const path = (request.url ?? '').split('?', 1)[0] ?? '';
-    answer(path, settings, response).catch(() => send(response, 500, 'text/plain', 'failed\n'));
+    const local = isLoopbackAddress(request.socket.remoteAddress);
+    answer(path, local, settings, response).catch(() => send(response, 500, 'text/plain', 'failed\n'));
   });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) =>
@@ -86,6 +99,7 @@ export async function startStatusServer(settings: StatusSettings): Promise<Statu
 
 async function answer(
   path: string,
+  local: boolean,
   { metrics, readiness }: StatusSettings,
   response: ServerResponse,
 ): Promise<void> {
@@ -94,7 +108,12 @@ async function answer(
   if (path === '/healthz') return send(response, 200, 'text/plain', 'ok\n');
   if (path !== '/readyz') return send(response, 404, 'text/plain', '/metrics, /healthz or /readyz\n');
   const state = await readiness();
-  send(response, state.ready ? 200 : 503, 'application/json', `${JSON.stringify(state)}\n`);
+  send(
+    response,
+    state.ready ? 200 : 503,
+    'application/json',
+    `${JSON.stringify(local ? state : withoutMessages(state))}\n`,
+  );
 }
 
 function send(response: ServerResponse, status: number, type: string, body: string): void {

@@ -17,7 +17,6 @@ import { CacheMeter, type CacheUse, type Charged, inputMoney, summarizerMoney } 
 import { notesAsAsked } from './notes.js';
 import { SummarizerEstimate, type SummarizerUse } from './summarizer.js';
 
-/** The results of a session's rehearsal under one policy. */
 interface RehearsedTurn {
   /** Counts from 1. */
   turn: number;
@@ -61,6 +60,7 @@ interface RehearsedFailure {
   turns: number;
 }
 
+/** The results of a session's rehearsal under one policy. */
 export interface Rehearsal {
   policy: Policy;
   /** Values at the end; an economic trigger adapts them to the session. */
@@ -92,7 +92,6 @@ export interface Rehearsal {
   journal: Journal | null;
 }
 
-/** Plays a recorded session turn by turn under one policy, in memory and without a model, as the service would. */
 interface RehearsalOptions {
   /** Token counters. @default the policy's tokenizer */
   counters?: (name: TokenizerName) => TokenCounter;
@@ -114,7 +113,8 @@ export interface RehearsedRequest {
 const turnsAtOnce = 50;
 
 /**
- * Throws `Input.Invalid` for an invalid policy or message. Failures of the session under the policy are listed in `failures`.
+ * Plays a recorded session turn by turn under one policy, in memory and without a model, as the service would. Throws
+ * `Input.Invalid` for an invalid policy or message. Failures of the session under the policy are listed in `failures`.
  */
 export async function rehearse(
   messages: readonly ChatMessage[],

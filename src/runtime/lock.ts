@@ -6,7 +6,8 @@ let tickets = 0;
 
 /**
  * Creates a ticket: an empty file whose name identifies the process that created it. Tickets of dead processes are recognised
- * and removed. A name is never reused by another process, so a removal can never hit a live one.
+ * and removed. A name is never reused by another process, so the removal of a dead process's ticket never removes that of a
+ * live process.
  */
 export function putTicket(folder: string): string {
   mkdirSync(folder, { recursive: true });
@@ -39,7 +40,8 @@ export function ownerOf(ticket: string): ProcessId | null {
 /**
  * Runs `work` while no other process (and no other caller in this one) holds the lock of this folder. Every caller creates a
  * ticket before it looks at the others', so two callers can never both find themselves alone. A caller that is not alone
- * withdraws and tries again. `onWait` is called once, with the pid of the holder, if it has to wait.
+ * withdraws and tries again. `onWait` is called once, with the pid of the holder, if the lock is still held at the 20th attempt
+ * (after about 0.6 s).
  */
 export async function withLock<T>(
   folder: string,

@@ -17,7 +17,8 @@ import { commandFor, type PostgresPrograms } from './postgres-binaries.js';
 import { commandOf, findProcess, type ProcessId } from './process.js';
 
 /**
- * Connection data of the cluster. The file is readable only by its owner and is written before the cluster gets its final name.
+ * Connection data of the cluster, stored in `postgres.json`. This file is readable only by its owner and is written before the
+ * cluster gets its final name.
  */
 export interface Credentials {
   password: string;
@@ -130,9 +131,9 @@ export function findPostmaster(cluster: string): { id: ProcessId; port: number }
 }
 
 /**
- * PostgreSQL refuses to start while a process of its account has the pid from the file that a killed server left. This replaces
- * such a pid by one that cannot exist. The rest of the file stays, because PostgreSQL uses it to detect whether backends of the
- * killed server are still running.
+ * A killed server leaves `postmaster.pid` behind. PostgreSQL then refuses to start while any process of its account has the pid
+ * in this file. This function replaces such a pid by one that cannot exist. The rest of the file stays, because PostgreSQL uses
+ * it to detect whether backends of the killed server are still running.
  */
 export function forgetDeadPostmaster(cluster: string): void {
   const [pid, ...rest] = readPidFile(cluster);

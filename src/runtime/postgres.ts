@@ -31,7 +31,7 @@ export interface RunningPostgres {
   /** Connection string of the database `palimpsest`, as its owner and superuser. */
   url: string;
   pid: number;
-  /** False when the server was already running and is shared. */
+  /** False if the server was already running and is shared. */
   started: boolean;
   /** Stops the server for all its users. End pools first. Does nothing if the server has stopped already. */
   stop(): Promise<void>;
@@ -131,8 +131,9 @@ async function openServer(
       if (port !== credentials.port) saveCredentials(home, { ...credentials, port });
       return { server, started: true };
     }
-    // Passing failures: another program took the port after the check; backends of a killed server still run; a server that a
-    // killed process of this product launched a moment ago was first.
+    // These failures are temporary: another program took the port after the check; backends of a killed server are still
+    // running; or another process of this product launched a server a moment ago and was then killed, and that server came
+    // first.
     const reason = daemon.output();
     if (reason.includes('Address already in use')) wanted = undefined;
     else if (!/still in use|already exists/.test(reason)) throw unavailable('does not start', reason);
@@ -165,7 +166,7 @@ function launch(
   return startDaemon({ command, args, uid, gid, env: { LC_ALL: 'C' }, logFile: logOf(home) });
 }
 
-/** True when the server accepts connections; false when its process ends before that. */
+/** True once the server accepts connections; false if its process ends before that. */
 async function answers({ id, url }: Server): Promise<boolean> {
   const deadline = Date.now() + startTimeoutMs;
   while (isRunning(id)) {

@@ -75,7 +75,8 @@ export async function endProcess(
   throw new Error(`process ${id.pid} does not end`);
 }
 
-// `pid (name) state ppid …`: the name may contain blanks and parentheses; field 22 counts clock ticks since boot.
+// The file has `pid (name) state ppid …`. The name may contain blanks and parentheses. Field 22 is the start time, in clock
+// ticks since boot.
 function startedOnLinux(pid: number): string | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
@@ -112,7 +113,7 @@ function ps(column: string, pid: number): string | null {
 
 export interface Daemon {
   id: ProcessId;
-  /** Returns the last lines written since the start, after the reason of a panic. */
+  /** Returns the last lines written since the start. If the server panicked, the line with the reason comes first. */
   output(): string;
 }
 
@@ -147,7 +148,7 @@ export async function startDaemon(options: {
     const output = () => {
       const lines = readFileSync(logFile).subarray(before).toString().trimEnd().split('\n');
       const last = lines.slice(-outputLines);
-      // In a trace, the reason is hidden before the stack.
+      // In a trace, the reason precedes a long stack and is therefore not among the last lines.
       const panic = lines.slice(0, -outputLines).find((line) => /^(?:panic|fatal error):/.test(line));
       return (panic === undefined ? last : [panic, ...last]).join('\n');
     };

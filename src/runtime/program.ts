@@ -11,6 +11,6 @@ export function programName(env: NodeJS.ProcessEnv = process.env): string {
     return 'npm run -s palimpsest --';
   const folders = (env.PATH ?? '').split(path.delimiter).filter((folder) => !folder.endsWith('.bin'));
   const names = ['palimpsest', 'palimpsest.cmd'];
-  const everywhere = folders.some((folder) => names.some((name) => existsSync(path.join(folder, name))));
-  return everywhere ? 'palimpsest' : 'npx palimpsest';
+  const isOnPath = folders.some((folder) => names.some((name) => existsSync(path.join(folder, name))));
+  return isOnPath ? 'palimpsest' : 'npx palimpsest';
 }

@@ -1,5 +1,6 @@
 import { execFile, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { createWriteStream, existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -13,6 +14,32 @@ export type TemporalSource = 'address' | 'running' | 'path' | 'cache' | 'downloa
 /** The newest CLI tag that `go install` accepts (later ones have a `replace` directive). It contains server 1.29.1. */
 const temporalVersion = 'v1.5.1';
 
+/** An archive to download. Nothing of it is run unless its bytes have this hash. */
+export interface Archive {
+  url: string;
+  /** In hex. */
+  sha256: string;
+}
+
+/**
+ * The release's archives by platform; the hashes are those that Hermit's package lists pin (cashapp/hermit-packages and, except for
+ * linux-arm64, zph/hermit-packages). `go install` checks its modules against Go's checksum database.
+ */
+const archiveHashes: Readonly<Record<string, string>> = {
+  linux_amd64: 'ddc95e08b0b076efd4ea9733a3f488eb7d2be875f8834e616cd2a37358b4852d',
+  linux_arm64: 'bd1b0db9f18b051026de8bf6cc1505f2510f14bbb7a8b9a4a91fff46c77454f5',
+  darwin_amd64: 'bbb73e2a31135abe50a1f1cdb35030c42961df618e8ce9c60ae89f201540c5d9',
+  darwin_arm64: 'cca01b7ea35ad56e2a328d9ae596bf716bd22313ef63c7a761c88354457c2415',
+};
+
+function archiveOfRelease(): Archive {
+  const platform = `${process.platform}_${process.arch === 'x64' ? 'amd64' : process.arch}`;
+  const sha256 = archiveHashes[platform];
+  if (sha256 === undefined) throw new Error(`no archive with a known checksum for ${platform}`);
+  const release = `https://github.com/temporalio/cli/releases/download/${temporalVersion}`;
+  return { url: `${release}/temporal_cli_${temporalVersion.slice(1)}_${platform}.tar.gz`, sha256 };
+}
+
 export interface TemporalProgram {
   path: string;
   source: TemporalSource;
@@ -21,11 +48,11 @@ export interface TemporalProgram {
 interface Search {
   cacheDir: string;
   log: (line: string) => void;
-  /** @default 'https://temporal.download' */
-  downloadUrl?: string;
+  /** @default the archive of the release for this platform */
+  archive?: Archive;
 }
 
-/** Describes the source in the start-up line of a shell. */
+/** Describes the source for the line that the command prints at its start. */
 export function describeTemporalSource(source: TemporalSource): string {
   switch (source) {
     case 'address':
@@ -71,13 +98,13 @@ const buildTimeoutMs = 1_800_000;
 const progressEveryMs = 5_000;
 
 // Both ways write to a temporary place and rename at the end, so that an interrupted attempt leaves no partial program.
-async function install(target: string, { log, downloadUrl }: Search): Promise<TemporalSource> {
+async function install(target: string, { log, archive }: Search): Promise<TemporalSource> {
   const folder = path.dirname(target);
   for (const name of readdirSync(folder)) {
     if (name.startsWith('unfinished-')) rmSync(path.join(folder, name), { recursive: true, force: true });
   }
   const ways: Record<'download' | 'build', (into: string) => Promise<void>> = {
-    download: (into) => download(into, downloadUrl ?? 'https://temporal.download', log),
+    download: (into) => download(into, archive ?? archiveOfRelease(), log),
     build: (into) => build(into, log),
   };
   const reasons: string[] = ['`temporal` is not on the PATH', `not in ${folder}`];
@@ -102,33 +129,40 @@ async function install(target: string, { log, downloadUrl }: Search): Promise<Te
     {
       hint:
         'Do one of these: set TEMPORAL_ADDRESS to a running server (or Temporal Cloud); put the Temporal CLI on the PATH ' +
-        '(https://docs.temporal.io/cli); install Go (https://go.dev/dl), with which the next start builds it.',
+        '(https://docs.temporal.io/cli); install Go (https://go.dev/dl): the next start then builds the CLI.',
     },
   );
 }
 
-/** Downloads the archive that the SDK itself downloads, in the pinned version. Only the connection has a short timeout. */
-async function download(into: string, baseUrl: string, log: Search['log']): Promise<void> {
-  const os = process.platform === 'win32' ? 'windows' : process.platform;
-  const arch = process.arch === 'x64' ? 'amd64' : process.arch;
-  const url = `${baseUrl}/cli/archive/${temporalVersion}?platform=${os}&arch=${arch}`;
+/** Downloads an archive, checks its hash and unpacks the program. Only the connection has a short timeout. */
+async function download(into: string, { url, sha256 }: Archive, log: Search['log']): Promise<void> {
+  const { host } = new URL(url);
   const abort = new AbortController();
   let timer = setTimeout(
     () => abort.abort(new Error(`no answer within ${connectTimeoutMs / 1_000} s`)),
     connectTimeoutMs,
   );
+  const file = path.join(into, 'archive.tar.gz');
+  const hash = createHash('sha256');
   try {
     const response = await fetch(url, { signal: abort.signal });
-    if (!response.ok || !response.body) throw new Error(`${baseUrl} answers ${response.status}`);
-    log(`Temporal: downloading the CLI ${temporalVersion} from ${baseUrl}`);
+    if (!response.ok || !response.body) throw new Error(`${host} answers ${response.status}`);
+    log(`Temporal: downloading the CLI ${temporalVersion} from ${host}`);
     clearTimeout(timer);
     timer = setTimeout(() => abort.abort(new Error('the download took too long')), downloadTimeoutMs);
-    const tar = spawn('tar', ['-xzf', '-', '-C', into, executable], { stdio: ['pipe', 'ignore', 'ignore'] });
-    const unpacked = exitOf(tar, 'tar');
-    await Promise.all([pipeline(Readable.fromWeb(response.body), tar.stdin), unpacked]);
+    const hashed = async function* (bytes: AsyncIterable<Buffer>) {
+      for await (const piece of bytes) {
+        hash.update(piece);
+        yield piece;
+      }
+    };
+    await pipeline(Readable.fromWeb(response.body), hashed, createWriteStream(file));
   } finally {
     clearTimeout(timer);
   }
+  const found = hash.digest('hex');
+  if (found !== sha256) throw new Error(`${url} has the sha256 ${found} instead of ${sha256}`);
+  await promisify(execFile)('tar', ['-xzf', file, '-C', into, executable]);
 }
 
 async function build(into: string, log: Search['log']): Promise<void> {

@@ -16,7 +16,7 @@ import {
 import { makeDataFolder } from './home.js';
 import { withLock } from './lock.js';
 import { freePort } from './ports.js';
-import { findTemporal, type TemporalSource } from './temporal-binary.js';
+import { type Archive, findTemporal, type TemporalSource } from './temporal-binary.js';
 
 export interface TemporalOptions {
   /** Data folder (`.palimpsest`); the server's database is `temporal.db` in it. */
@@ -33,17 +33,17 @@ export interface TemporalOptions {
   dynamicConfig?: Record<string, string | number | boolean>;
   /** Environment of the server in addition to `PATH` and `HOME`. Takes effect only if this call starts the server. */
   env?: NodeJS.ProcessEnv;
-  /** Address from which the CLI is downloaded. @default 'https://temporal.download' */
-  downloadUrl?: string;
+  /** The archive of the CLI to download. @default that of the pinned release for this platform */
+  archive?: Archive;
 }
 
 export interface RunningTemporal {
   /** host:port of the gRPC frontend. */
   address: string;
-  /** null when the server runs without its Web UI. */
+  /** null if the server runs without its Web UI. */
   uiUrl: string | null;
   pid: number;
-  /** False when the server was already running and is shared. */
+  /** False if the server was already running and is shared. */
   started: boolean;
   source: TemporalSource;
   /** Stops the server for all its users. Open workflows continue at the next start. */
@@ -51,7 +51,8 @@ export interface RunningTemporal {
 }
 
 /**
- * Priority and fairness are off by default in every version. The two rates remove a delay of 50 ms from every workflow step.
+ * Priority and fairness are off by default in every version. By default the history service reads its queues of tasks and timers
+ * 20 times a second per shard; the two rates remove this delay of up to 50 ms from every workflow step.
  */
 const ownDynamicConfig = {
   'matching.useNewMatcher': true,
@@ -156,7 +157,8 @@ async function openServer(home: string, program: string, options: TemporalOption
       writeFileSync(stateOf(home), JSON.stringify(state));
       return server;
     }
-    // Another program may take a port between this check and the server's start; a server that exits is started again.
+    // Another program may have taken a port between `freePort` and the server's start. The server is then started again; three
+    // attempts are made.
     const endedByItself = !isRunning(daemon.id);
     await end(daemon.id);
     const reason = daemon.output();
@@ -197,8 +199,8 @@ function launch(home: string, program: string, ports: Ports, options: TemporalOp
 }
 
 /**
- * The live server of this folder: the process that the state file names. If Node was killed before it wrote the file, any
- * process that has the database open.
+ * The live server of this folder, recognised by the database in its command line. The process in the state file is tried first,
+ * then all others, because Node may have been killed before it wrote the file.
  */
 function findServer(home: string): Server | null {
   for (const pid of [readState(home)?.pid ?? 0, ...listPids()]) {
@@ -212,9 +214,7 @@ function findServer(home: string): Server | null {
   return null;
 }
 
-/**
- * True when the server answers for its namespace over gRPC (an open port is not enough); false when it exits or stays silent.
- */
+/** True once the server answers for its namespace over gRPC (an open port is not enough); false if it exits or stays silent. */
 async function answers({ id, ports }: Server): Promise<boolean> {
   const deadline = Date.now() + startTimeoutMs;
   while (isRunning(id) && Date.now() < deadline) {

@@ -74,8 +74,8 @@ export interface ShorterHead {
 }
 
 /**
- * The head with one line in place of its oldest entries: of as few entries as necessary for a summary turn of `most` tokens, and
- * never of the newest entry. All other text stays identical. Null if no entry can be dropped, and for heads of earlier versions.
+ * The head with one line in place of its oldest entries: as few as necessary to bring the summary turn down to `most` tokens, and
+ * never the newest one. All other text stays identical. Null if no entry can be dropped, and for heads of earlier versions.
  */
 export function headWithin(head: Head, most: number, counter: TokenCounter): ShorterHead | null {
   const journal = journalOf(head);

@@ -1,7 +1,8 @@
-import { Client, Connection, isGrpcServiceError } from '@temporalio/client';
+import { readFileSync } from 'node:fs';
+import { Client, Connection, isGrpcServiceError, type TLSConfig } from '@temporalio/client';
 import { NativeConnection } from '@temporalio/worker';
 import { z } from 'zod';
-import { networkReason, PalimpsestError } from '../errors.js';
+import { invalid, networkReason, PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
 import { reasonOf, typed } from './calls.js';
 import { searchAttributeTypes } from './names.js';
@@ -13,15 +14,50 @@ export interface TemporalSettings {
   namespace?: string;
   /** API key of Temporal Cloud; turns TLS on. */
   apiKey?: string;
-  /** TLS with the system's certificate authorities. @default false, true with an API key */
+  /** TLS. @default true with an API key or one of the fields below, otherwise false */
   tls?: boolean;
+  /** File (PEM) of the certificate authority of the server. @default the system's authorities */
+  caFile?: string;
+  /** File (PEM) of the certificate that this client shows, for servers that demand one (mTLS). */
+  certFile?: string;
+  /** File (PEM) of the key of `certFile`. */
+  keyFile?: string;
+  /** Name in the server's certificate, if it is not the host of `address`. */
+  serverName?: string;
 }
 
 const connectTimeoutMs = 5_000;
 const example = "e.g. { address: 'localhost:7233' }";
 
-function connectionOptions({ address, apiKey, tls }: TemporalSettings) {
-  return { address, apiKey, tls: tls ?? apiKey !== undefined };
+/** Throws `Input.Invalid` if a file cannot be read, or if the settings contradict each other. */
+function connectionOptions({ address, apiKey, tls, ...own }: TemporalSettings) {
+  const { caFile, certFile, keyFile, serverName } = own;
+  if ((certFile === undefined) !== (keyFile === undefined))
+    throw invalid(
+      'certFile and keyFile belong together, and only one of them is set',
+      certFile === undefined ? 'temporal.certFile' : 'temporal.keyFile',
+      'Set both to use a client certificate.',
+    );
+  const isOwn = caFile !== undefined || certFile !== undefined || serverName !== undefined;
+  if (isOwn && tls === false)
+    throw invalid('tls is false, but there are settings for TLS', 'temporal.tls', 'Leave tls out.');
+  if (!isOwn) return { address, apiKey, tls: tls ?? apiKey !== undefined };
+  const certificates: TLSConfig = {
+    ...(serverName === undefined ? {} : { serverNameOverride: serverName }),
+    ...(caFile === undefined ? {} : { serverRootCACertificate: fileOf('caFile', caFile) }),
+    ...(certFile === undefined || keyFile === undefined
+      ? {}
+      : { clientCertPair: { crt: fileOf('certFile', certFile), key: fileOf('keyFile', keyFile) } }),
+  };
+  return { address, apiKey, tls: certificates };
+}
+
+function fileOf(field: string, file: string): Buffer {
+  try {
+    return readFileSync(file);
+  } catch (error) {
+    throw invalid(`${file} cannot be read: ${reasonOf(error).message}`, `temporal.${field}`);
+  }
 }
 
 const settingsSchema = z.strictObject({
@@ -32,6 +68,10 @@ const settingsSchema = z.strictObject({
   namespace: z.string().min(1).optional(),
   apiKey: z.string().min(1).optional(),
   tls: z.boolean().optional(),
+  caFile: z.string().min(1).optional(),
+  certFile: z.string().min(1).optional(),
+  keyFile: z.string().min(1).optional(),
+  serverName: z.string().min(1).optional(),
 });
 
 /** Throws `Input.Invalid`, which names the field. */
@@ -40,10 +80,14 @@ export function checkTemporalSettings(settings: unknown): void {
   if (error) throw complain(error, settingsSchema.describe(example), settings, 'temporal');
 }
 
-function unreachable({ address }: TemporalSettings, cause: unknown): PalimpsestError {
+function unreachable(settings: TemporalSettings, cause: unknown): PalimpsestError {
+  const { address, apiKey, tls = apiKey !== undefined, caFile, certFile, serverName } = settings;
   const reason = networkReason(cause) ?? reasonOf(cause).message;
+  const encrypted = tls || [caFile, certFile, serverName].some((given) => given !== undefined);
   return new PalimpsestError('Temporal.Unavailable', `Temporal at ${address} does not answer: ${reason}`, {
-    hint: 'Start a server there, correct TEMPORAL_ADDRESS / TEMPORAL_NAMESPACE, or unset TEMPORAL_ADDRESS to use the embedded one.',
+    hint: encrypted
+      ? 'Check TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, the API key, and the certificates and server name of TEMPORAL_TLS_*: a failed TLS handshake looks like a server that does not answer.'
+      : 'Start a server there, correct TEMPORAL_ADDRESS / TEMPORAL_NAMESPACE, or unset TEMPORAL_ADDRESS to use the embedded one.',
     cause,
   });
 }
@@ -52,10 +96,11 @@ function unreachable({ address }: TemporalSettings, cause: unknown): PalimpsestE
 export async function connectClient(settings: TemporalSettings): Promise<Client> {
   checkTemporalSettings(settings);
   const namespace = settings.namespace ?? 'default';
+  const options = connectionOptions(settings);
   let connection: Connection | undefined;
   try {
     connection = await Connection.connect({
-      ...connectionOptions(settings),
+      ...options,
       connectTimeout: connectTimeoutMs,
     });
     await connection.workflowService.describeNamespace({ namespace });
@@ -69,8 +114,9 @@ export async function connectClient(settings: TemporalSettings): Promise<Client>
 /** The worker's own connection. Throws `Temporal.Unavailable`. */
 export async function connectWorker(settings: TemporalSettings): Promise<NativeConnection> {
   checkTemporalSettings(settings);
+  const options = connectionOptions(settings);
   try {
-    return await NativeConnection.connect(connectionOptions(settings));
+    return await NativeConnection.connect(options);
   } catch (error) {
     throw unreachable(settings, error);
   }

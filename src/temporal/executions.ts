@@ -3,7 +3,7 @@ import { aheadWorkflowId, compactionWorkflowId, sessionWorkflowId } from './name
 import type { SessionIds } from '../contract/ids.js';
 import { typed, unlessGone } from './calls.js';
 
-/** The executions of one session in Temporal: its workflow and its compactions, with every run of each. */
+/** One run of a workflow of a session: of its session workflow or of one of its compactions. */
 export interface Execution {
   workflowId: string;
   runId: string;

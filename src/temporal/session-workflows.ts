@@ -90,8 +90,8 @@ export class SessionWorkflows {
   }
 
   /**
-   * Waits for the outcome until `signal` is aborted, or returns null once the workflow has accepted the request. Throws the
-   * compaction's failure or `Temporal.Unavailable`.
+   * With `wait`, waits for the outcome until `signal` is aborted. Without, returns null once the workflow has accepted the
+   * request. Throws the compaction's failure or `Temporal.Unavailable`.
    */
   compact(
     ids: SessionIds,

@@ -124,7 +124,7 @@ type RequestOverhead =
 /** UTF-16 code units. Counting a shorter text is faster than a lookup. */
 const SHORTEST_REMEMBERED = 1_000;
 
-/** Characters cached per counter at most: each access to a session counts the same system prompt and tools. */
+/** Maximum number of characters cached per counter. Each access to a session counts the same system prompt and tools. */
 const MOST_REMEMBERED = 4_000_000;
 
 const remembered = new WeakMap<TokenCounter, LRUCache<string, number>>();

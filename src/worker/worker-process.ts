@@ -55,19 +55,19 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
   }
 }
 
-/** Returns the worker's settings from environment and file. */
 export function workerSettings(
   config: Config,
   databaseUrl: string | undefined,
   temporal: TemporalSettings,
 ): WorkerSettings {
-  const { llm, summary, queuePrefix, inlineTurnTenants, policy, worker, database } = config;
+  const { llm, summary, queuePrefix, inlineTurnTenants, inlineTurnKeys, policy, worker, database } = config;
   return {
     databaseUrl,
     database,
     temporal,
     queuePrefix,
     inlineTurnTenants,
+    inlineTurnKeys,
     policy,
     model: { ...llm, summaryModel: summary.model, contextWindow: summary.contextWindow },
     embeddings: embeddingsOf(config),

@@ -73,13 +73,16 @@ export interface WorkerSettings {
    */
   backfillSteps?: number;
   /**
-   * Share of those steps' time that backfills use while this process serves active live sessions: above 0, at most 1. Their
-   * steps rest for the remaining time. @default 0.25
+   * Share of the time of the `backfillSteps` in which they work while live sessions are active in this process: above 0, at
+   * most 1. They rest for the remaining time. @default 0.25
    */
   backfillShare?: number;
   /** Concurrent model calls of this process. @default 32 */
   modelCalls?: number;
-  /** Sessions cached in memory: a cached one costs memory (docs/numbers.md), any other one a replay. @default 1,000 */
+  /**
+   * Session workflows cached in memory. A cached one costs memory (docs/numbers.md); one that is not cached costs a replay.
+   * @default 1,000
+   */
   cachedWorkflows?: number;
   /**
    * Milliseconds between two sweeps for waiting sessions that no workflow handles; all workers need the same value. The last
@@ -88,8 +91,14 @@ export interface WorkerSettings {
   sweepIntervalMs?: number;
   /** Milliseconds for steps to finish after a shutdown request. @default 60,000 */
   shutdownGraceMs?: number;
+  /** Tenants whose `turn` signals may carry messages without a signature; `*` for all. @default none */
   inlineTurnTenants?: readonly string[];
-  /** Policy layers for sessions that this worker creates (turns sent inside a signal). See `readDeploymentPolicy`. */
+  /** Keys, by tenant, of the signatures of messages inside `turn` signals. @default none */
+  inlineTurnKeys?: Readonly<Record<string, string>>;
+  /**
+   * Policy layers for the sessions that this worker creates. It creates one for the first turn that arrives inside a signal.
+   * See `readDeploymentPolicy`.
+   */
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name. */
   counters?: Counters;
@@ -109,7 +118,7 @@ export interface RunningWorker {
 /** Milliseconds to wait after the grace time for a step that ignores its abort. */
 const forcedAfterMs = 5_000;
 
-/** A process without database steps still looks up and stores digests. */
+/** Connections of a process with the role `model` but without database steps. It still looks up and stores digests. */
 const modelConnections = 8;
 
 const settingsHint =
@@ -205,7 +214,6 @@ function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool
   return openPool(databaseUrl, { ...settings.database, max: steps > 0 ? steps + 4 : modelConnections });
 }
 
-/** Creates one worker for each queue of the roles. */
 async function createWorkers(
   roles: ReadonlySet<WorkerRole>,
   settings: WorkerSettings,
@@ -238,14 +246,14 @@ async function orchestrators(
     // Time that a killed worker's cached sessions wait until another worker replays them (the SDK's default is 10 s).
     stickyQueueScheduleToStartTimeout: '5 seconds',
   } as const;
-  const few = {
+  const backfillLimits = {
     // The SDK requires at least 2.
     maxConcurrentWorkflowTaskExecutions: Math.max(2, backfillSteps),
     maxConcurrentWorkflowTaskPolls: 2,
   };
   return [
     ...(roles.has('workflow') ? [{ ...common, taskQueue: workflow }] : []),
-    ...(roles.has('backfill') ? [{ ...common, ...few, taskQueue: backfill.workflow }] : []),
+    ...(roles.has('backfill') ? [{ ...common, ...backfillLimits, taskQueue: backfill.workflow }] : []),
   ];
 }
 
@@ -302,6 +310,7 @@ function dependenciesOf(
     model,
     embeddings,
     inlineTurnTenants = [],
+    inlineTurnKeys,
     policy,
     metrics,
     temporal,
@@ -326,6 +335,7 @@ function dependenciesOf(
     metrics,
     now: Date.now,
     inlineTurnTenants,
+    inlineTurnKeys,
     workflows: new SessionWorkflows(client, queuePrefix),
     backfills: new BackfillWorkflows(client, queuePrefix),
     deployment: checkedDeployment(policy),

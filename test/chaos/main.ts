@@ -3,6 +3,7 @@
  * settles for three sweeps, and a checker reads the database. The exit code is 1 if it finds a violation. The journal of
  * acknowledged turns and the logs of all processes stay in the folder that the report names.
  */
+import { randomBytes } from 'node:crypto';
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -41,8 +42,8 @@ const settleWithinMs = 180_000;
 /** A backfill of many sessions takes long; one that never ends is also stuck. */
 const settleAtMostMs = 1_200_000;
 const tenants: Tenant[] = [
-  { tenant: 'a', token: 'token-of-tenant-a-0123456789abcdef' },
-  { tenant: 'b', token: 'token-of-tenant-b-0123456789abcdef' },
+  { tenant: 'a', token: randomBytes(32).toString('hex') },
+  { tenant: 'b', token: randomBytes(32).toString('hex') },
 ];
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);

@@ -5,7 +5,7 @@ import type { ChatMessage } from '../../src/conversation/message.js';
 import { dialogue, words } from '../support/dialogue.js';
 import { all, failure, invalidAt, noSession, talked, type Case } from './case.js';
 
-const ofTenant = ['configureTenant', 'startBackfill', 'estimateBackfill'] as const;
+const ofTenant = ['configureTenant', 'startBackfill', 'estimateBackfill', 'createToken'] as const;
 const ofJobs = [
   ...(['backfill', 'backfillItems', 'pauseBackfill', 'resumeBackfill'] as const),
   ...(['cancelBackfill', 'resizeBackfill', 'retryBackfill'] as const),
@@ -15,7 +15,7 @@ const needing = [
   ...new Set(
     Object.keys(routes).map((id) => (id.startsWith('archive') ? 'archive' : id) as keyof PalimpsestClient),
   ),
-].filter((name) => !['sessions', 'tenantPolicy', 'backfills'].includes(name));
+].filter((name) => !['sessions', 'tenantPolicy', 'backfills', 'tokens'].includes(name));
 
 const hello: ChatMessage[] = [{ role: 'user', content: 'Hello, \ud800 half, \u0000 NUL and 😀.' }];
 
@@ -65,6 +65,7 @@ export const turns: Case[] = [
       ...Object.fromEntries(needing.map((name) => [name, invalidAt('session')])),
       ...Object.fromEntries(ofJobs.map((name) => [name, invalidAt('job')])),
       ...Object.fromEntries(ofTenant.map((name) => [name, invalidAt('request')])),
+      revokeToken: invalidAt('id'),
     },
   },
   {

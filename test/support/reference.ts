@@ -20,9 +20,11 @@ export const documentsWithTables = [
 const tables: Readonly<Record<string, () => string[]>> = {
   configuration: configurationTable,
   operations: () => [
-    '| operation | what it does |',
-    '|---|---|',
-    ...operations.map(({ method, path, summary }) => `| \`${method} ${path}\` | ${summary} |`),
+    '| operation | what it does | scope |',
+    '|---|---|---|',
+    ...operations.map(
+      ({ method, path, summary, scope }) => `| \`${method} ${path}\` | ${summary} | \`${scope}\` |`,
+    ),
   ],
   secrets: secretsTable,
   policy: () => [

@@ -2,6 +2,7 @@ import type { Operation } from './operation.js';
 import { archive } from './archive.js';
 import { backfills } from './backfills.js';
 import { policies, sessions } from './sessions.js';
+import { tokens } from './tokens.js';
 import { turns } from './turns.js';
 
 /** All operations under `/v1`, in the order of the document. */
@@ -11,4 +12,5 @@ export const operations: readonly Operation[] = [
   ...policies,
   ...archive,
   ...backfills,
+  ...tokens,
 ];

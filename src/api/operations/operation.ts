@@ -3,14 +3,18 @@
  * these definitions.
  */
 import { z } from 'zod';
+import type { TokenAccess } from '../../store/tokens/tokens.js';
 import type { Lane } from '../../store/connection/places.js';
 import type { ApiClient } from '../settings.js';
 import { invalid, type FailureType } from '../../errors.js';
-import { type OperationId, type Route, routeOf } from '../../contract/routes.js';
+import { type OperationId, type Route, routeOf, type Scope } from '../../contract/routes.js';
 import { checked, complaint, id } from '../../contract/schema.js';
 
 export const nothing = z.strictObject({});
 export const ofSession = z.strictObject({ session: id().describe('Id of the session.') });
+export const ofToken = z.strictObject({
+  id: id('stored').describe('Id of the token, not the token itself.'),
+});
 export const ofJob = z.strictObject({ job: id().describe('Id of the backfill.') });
 
 export const jsonMediaType = 'application/json; charset=utf-8';
@@ -22,6 +26,8 @@ type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
 interface Call<Params, Query, Body> {
   client: ApiClient;
+  /** The tenant and the scopes of the caller. */
+  access: TokenAccess;
   params: Params;
   query: Query;
   body: Body;
@@ -92,6 +98,7 @@ interface Specification<
 
 interface RawCall {
   client: ApiClient;
+  access: TokenAccess;
   params: unknown;
   query: unknown;
   body: unknown;
@@ -103,6 +110,8 @@ interface RawCall {
 export interface Operation extends Shape<z.ZodObject, z.ZodObject, z.ZodType> {
   method: Route['method'];
   path: string;
+  /** The scope that the caller's token needs. */
+  scope: Scope;
   /** A missing body means `{}`. */
   bodyOptional: boolean;
   answers: Readonly<Record<number, AnswerDocument>>;
@@ -120,14 +129,15 @@ export function operation<
   const { params = nothing, query = nothing, body = nothing } = shape;
   const plain = answer === null ? 204 : 200;
   const bodyOptional = body.safeParse({}).success;
-  const { method, path } = routeOf(shape.id);
+  const { method, path, scope } = routeOf(shape.id);
   return {
     ...shape,
-    ...{ method, path, bodyOptional },
+    ...{ method, path, scope, bodyOptional },
     answers: { ...(answer === null && answers[200] ? {} : { [plain]: plainAnswer(answer) }), ...answers },
     async run(call) {
       const request = {
         client: call.client,
+        access: call.access,
         headers: call.headers,
         params: checked(params, call.params) as z.output<Params>,
         query: checked(query, call.query) as z.output<Query>,

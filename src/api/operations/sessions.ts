@@ -27,7 +27,7 @@ export const sessions = [
     summary: 'Delete a session and all its data permanently',
     description:
       'PostgreSQL deletes it at once, Temporal within about a minute. `remaining` counts the executions whose deletion ' +
-      'Temporal has not accepted; they are deleted later. Repeat the request if in doubt.',
+      'Temporal has not accepted; they are deleted later. If you do not know whether the request arrived, repeat it.',
     params: ofSession,
     query: inQuery(eraseRequest),
     answer: erased,
@@ -100,8 +100,8 @@ function compacting(name: 'compact' | 'resummarize', summary: string) {
     summary,
     abandon: true,
     description:
-      'Joins a compaction that is running already. Answers `null` where there is nothing to do or the result ' +
-      'would not be smaller.',
+      'Joins a compaction that is running already. Answers `null` if there is nothing to do or the result was ' +
+      'refused (not smaller, or without a pin).',
     params: ofSession,
     query: z.strictObject({
       wait: z
@@ -163,7 +163,7 @@ export const policies = [
     tag: policyTag,
     summary: 'Replace the policy of the tenant',
     description:
-      'Applies to all its sessions where they set nothing themselves. Each session adopts it when it is next used.',
+      'Each session of the tenant follows it in the fields that it does not set itself, from its next use on.',
     body: policyRequest,
     answer: policyVersion,
     handle: ({ client, body }) => client.configureTenant(body),

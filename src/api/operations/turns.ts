@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { invalid } from '../../errors.js';
+import { needScope } from '../problem.js';
 import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 import { contextRequest, sessionContext } from '../../contract/context.js';
 import { appendedTurn, turnBody } from '../../contract/turns.js';
@@ -18,14 +19,16 @@ export const turns = [
     summary: 'Store a turn',
     description:
       'Answers once the turn is durable, and never waits for a compaction. The first turn creates the session. The same ' +
-      '`turnId` with the same messages is stored once and gets the same answer.',
+      '`turnId` with the same messages is stored once and gets the same answer. A turn with `policy` needs the scope `policy` ' +
+      'as well.',
     params: ofSession,
     takesTurns: true,
     body: turnBody,
     headers: { 'Idempotency-Key': 'The `turnId`, for clients that send it as a header.' },
     answer: appendedTurn,
     failures: ['Store.TurnConflict', 'Store.StaleAppend'],
-    handle: async ({ client, params, body, headers }) => {
+    handle: async ({ client, access, params, body, headers }) => {
+      if (body.policy !== undefined) needScope(access, 'policy');
       const { turnId, ...turn } = body;
       return client.appendTurn({ ...turn, ...params, turnId: idOf(turnId, headers['idempotency-key']) });
     },

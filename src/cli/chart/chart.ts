@@ -107,8 +107,6 @@ function escaped(content: string): string {
     .replaceAll('"', '&quot;');
 }
 
-/** Draws a line chart of sizes over turns as SVG, readable on light and dark pages, without external fonts or scripts. */
-
 const width = 960;
 const plot = { left: 76, top: 78, width: 860, height: 380 };
 const legendRow = 20;
@@ -118,7 +116,10 @@ const legendRow = 20;
  */
 const steps = 430;
 
-/** Returns text only; names and titles are escaped. */
+/**
+ * Draws a line chart of sizes over turns as SVG, readable on light and dark pages, without external fonts or scripts. Names and
+ * titles are escaped.
+ */
 export function chartSvg(chart: Chart): string {
   const turns = Math.max(1, ...chart.series.map(({ points }) => points.at(-1)?.turn ?? 1));
   const top = niceCeiling(largestShown(chart));

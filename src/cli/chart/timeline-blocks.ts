@@ -22,7 +22,8 @@ interface Cell {
 
 /**
  * Draws a column for each turn or group of turns, as high as their largest context. The generation of a compaction is below the
- * column in which it was committed. Budget and threshold are drawn as lines if they lie within the scale.
+ * column in which it was committed. The budget, and the size at which the session is measured next, are drawn as lines if they lie
+ * within the scale.
  */
 export function blocks(found: Timeline, { width, style }: Pick<Output, 'width' | 'style'>): string[] {
   const { turns, budget, measureAt } = found;
@@ -34,7 +35,7 @@ export function blocks(found: Timeline, { width, style }: Pick<Output, 'width' |
   const cells = cellsOf(found, room);
   const rules = new Map<number, { size: number; name: string }>();
   for (const [size, name] of [
-    [measureAt, 'threshold'],
+    [measureAt, 'measured'],
     [budget, 'budget'],
   ] as const)
     if (size !== null && size <= top) rules.set(rowOf(size, top), { size, name });

@@ -32,11 +32,11 @@ export function addServerCommands(group: CommandGroup): void {
         name: 'api',
         summary: 'serve the HTTP API until SIGTERM',
         description:
-          'Serves the HTTP API. Without tokens (PALIMPSEST_API_TOKENS) it listens on the loopback interface only and ' +
-          'every caller is the tenant `default`.',
+          'Serves the HTTP API. On another address than loopback, every request needs a token (`palimpsest token create`). On ' +
+          'loopback, callers without a token are the tenant `default`, unless tokens are configured or required.',
         examples: [
           ['palimpsest api --port 8080', 'on this machine'],
-          ['PALIMPSEST_API_TOKENS=acme:s3cret palimpsest api --host 0.0.0.0', 'for other machines'],
+          ['palimpsest api --host 0.0.0.0', 'for other machines, with tokens of the database'],
         ],
       },
       async (_, flags) => (await import('../servers/serve.js')).serveApi(flags, flags),

@@ -32,7 +32,7 @@ function addSessions(group: CommandGroup): void {
           ],
         ],
         notes:
-          'state: failed (status says why) · full (cannot become smaller until something compactable arrives) · closed · ok',
+          'state: failed (status says why) · full (no compaction until the context has grown) · closed · ok',
       },
       async (run, _, flags) => {
         const limit = flags.limit === undefined ? 100 : wholeNumber(flags.limit, '--limit', { least: 1 });
@@ -130,8 +130,8 @@ export function addTimelineCommand(group: CommandGroup): void {
         arguments: '<session>',
         summary: "show the context's size over the turns",
         description:
-          'Draws context tokens over the turns with budget, threshold and each compaction (before → after, reason, ' +
-          'method), in the terminal or as a chart. Reads PostgreSQL only.',
+          'Draws context tokens over the turns, with the budget, the size at which the session is measured next, and each ' +
+          'compaction (before → after, reason, method), in the terminal or as a chart. Reads PostgreSQL only.',
         examples: [
           ['palimpsest timeline ticket-4711', 'in the terminal'],
           ['palimpsest timeline ticket-4711 --svg sizes.svg', 'as a file, readable on light and dark pages'],

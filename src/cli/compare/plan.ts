@@ -11,7 +11,6 @@ import { Screen } from '../terminal/progress.js';
 import { baseline, type NamedPolicy, type PlanPolicyFlags, policiesFromFlags } from './policies.js';
 import { cutLines, legend, planJson, type PlanRow, planTable, totalTable } from './report.js';
 
-/** `palimpsest plan` shows the effect that each policy would have on recorded sessions. It changes nothing and needs no server. */
 export interface PlanFlags extends PlanPolicyFlags {
   json?: boolean;
   svg?: string;
@@ -24,7 +23,10 @@ export interface PlanFlags extends PlanPolicyFlags {
 /** With more sessions than this, one summary table replaces their tables. */
 const mostTables = 5;
 
-/** Resolves to the exit code: 0, 1 if a session could not be read, or 130. Throws `Input.Invalid` for invalid flags. */
+/**
+ * `palimpsest plan` shows the effect that each policy would have on recorded sessions. It changes nothing and needs no server.
+ * Resolves to the exit code: 0, 1 if a session could not be read, or 130. Throws `Input.Invalid` for invalid flags.
+ */
 export async function plan(files: string[], flags: PlanFlags): Promise<number> {
   if (files.filter((file) => file === '-').length > 1)
     throw invalid('Standard input (-) can be read only once.', 'FILE');

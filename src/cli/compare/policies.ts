@@ -10,7 +10,7 @@ import { presets } from '../../policy/presets.js';
 import { parsePolicy, type PolicyInput, type PresetName, presetNames } from '../../policy/schema.js';
 import { policyFromFlags, type PolicyFlags } from '../command/flags.js';
 
-/** Returns the policies that `palimpsest plan` compares, from its flags. */
+/** The flags of `palimpsest plan` that name policies. */
 export interface PlanPolicyFlags extends Omit<PolicyFlags, 'policy'> {
   /** `FILE`, JSON, or either with a prefix `name=`. */
   policy?: string[];
@@ -28,9 +28,9 @@ export interface NamedPolicy {
 export const baseline = 'no compaction';
 
 /**
- * Returns no compaction, the default, `economic`, the chosen presets, the policy of `--trigger` and `--keep`, then each
- * `--policy`. Throws `Input.Invalid` for invalid flags. A preset that contradicts a given window is omitted and reported to
- * `leftOut`.
+ * Returns the policies that `palimpsest plan` compares: no compaction, the default, `economic`, the chosen presets, the policy
+ * of `--trigger` and `--keep`, then each `--policy`. Throws `Input.Invalid` for invalid flags. A preset that contradicts a
+ * given window is omitted and reported to `leftOut`.
  */
 export function policiesFromFlags(
   flags: PlanPolicyFlags,

@@ -150,7 +150,8 @@ export async function* checkTemporal(
 function checkVersion(version: string, embedded: boolean): Finding {
   const [major = 0, minor = 0] = version.split('.').map(Number);
   const known = major > 0;
-  if (embedded) return ok('priorities', 'priority and fairness are on, task queues are polled without delay');
+  if (embedded)
+    return ok('priorities', 'priority and fairness are on, steps reach their queues without delay');
   if (known && major === 1 && minor < 29)
     return warn(
       'priorities',

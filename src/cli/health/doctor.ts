@@ -121,13 +121,19 @@ export async function* checkApi({ url, token }: { url: string; token?: string })
     }
     yield ok('API', `${url} answers in ${(performance.now() - started).toFixed(0)} ms`);
     const ready = await ask('/readyz');
-    yield ready.ok
-      ? ok('API ready', 'its PostgreSQL and Temporal answer')
-      : fail(
-          'API ready',
-          `${ready.status}: ${(await ready.text()).slice(0, 300)}`,
-          'Check its servers: run `palimpsest doctor` where the API runs.',
-        );
+    if (ready.status === 401 || ready.status === 403)
+      yield warn(
+        'API ready',
+        'from another machine /readyz answers only a token with the scope admin',
+        'Give such a token, or run `palimpsest doctor` where the API runs.',
+      );
+    else if (ready.ok) yield ok('API ready', 'its PostgreSQL and Temporal answer');
+    else
+      yield fail(
+        'API ready',
+        `${ready.status}: ${(await ready.text()).slice(0, 300)}`,
+        'Check its servers: run `palimpsest doctor` where the API runs.',
+      );
     const sessions = await ask('/v1/sessions?limit=1');
     if (sessions.status === 401)
       yield fail(
@@ -135,6 +141,8 @@ export async function* checkApi({ url, token }: { url: string; token?: string })
         token === undefined ? 'a token is required' : 'the token is not accepted',
         'Give --token, or set PALIMPSEST_TOKEN.',
       );
+    else if (sessions.status === 403 && token !== undefined)
+      yield warn('API token', 'accepted, but without the scope read', 'Commands that read sessions need it.');
     else if (sessions.ok) yield ok('API token', token === undefined ? 'not required' : 'accepted');
     else yield fail('API token', `/v1/sessions answers ${sessions.status}`);
   } catch (error) {
@@ -175,7 +183,7 @@ export async function checkModel({ llm, summary }: Config, signal: AbortSignal):
   } catch (error) {
     if (!isFailure(error)) return failed(check, error);
     const detail = `${model} at ${where}: ${error.type}: ${error.message}`;
-    // The endpoint answers; its answer to this request does not show the quality of a summary.
+    // Only a warning: the endpoint answers, and a bad or refused answer to this tiny request does not mean that summaries fail.
     if (error.type === 'Llm.BadOutput' || error.type === 'Llm.RateLimited')
       return warn(check, detail, adviceFor(error.type) ?? '');
     return fail(check, detail, error.hint ?? adviceFor(error.type));

@@ -17,7 +17,7 @@ import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import { Progress } from '../terminal/progress.js';
 import { exitCodes, type Run } from '../command/run.js';
 
-/** `palimpsest import`: its options, its progress and its report. */
+/** The options of `palimpsest import`, as typed. */
 export interface ImportFlags {
   format?: string;
   query?: string;

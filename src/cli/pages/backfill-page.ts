@@ -1,3 +1,4 @@
+/** Prints the pages of a backfill, and its progress while it is watched. */
 import type {
   Backfill,
   BackfillEstimate,
@@ -15,7 +16,6 @@ import { showPages } from './pages.js';
 /** Milliseconds between two polls of a job. */
 const lookEveryMs = 1_000;
 
-/** Prints the pages of a backfill, and its progress while it is watched. */
 export const finishedOf = ({ counts }: Backfill): number =>
   counts.compacted + counts.unchanged + counts.failed + counts.skipped;
 

@@ -78,7 +78,7 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
     ),
     exhausted === null
       ? null
-      : ['full', `${exhausted.reason}; compacts again once something compactable arrives`, style.yellow],
+      : ['full', `${exhausted.reason}; compacts again once the context has grown`, style.yellow],
     lastError === null ? null : ['failed', `${lastError.type}: ${lastError.message}`, style.red],
     lastError === null ? null : adviceFact(lastError.type),
     status.retryAt === null

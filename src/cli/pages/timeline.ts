@@ -70,7 +70,7 @@ const columns: Column<TimelineCompaction>[] = [
   { head: 'part', value: ({ part }) => (part === null ? '–' : String(part)), align: 'right' },
 ];
 
-/** Returns `model, 1/4 by rule` if the fallback served one of four chunks. */
+/** Returns `model, 1/4 by rule` if the fallback wrote one of four chunks. */
 function methodOf({ method, chunks, chunksByRule }: TimelineCompaction): string {
   return chunksByRule > 0 && method === 'model' ? `${method}, ${chunksByRule}/${chunks} by rule` : method;
 }

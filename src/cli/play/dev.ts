@@ -118,7 +118,8 @@ class DevSession {
         api: !this.leaves,
       });
     } catch (error) {
-      // If Ctrl-C ended a step of the start, the step did not fail; the terminal sends the signal to child processes, too.
+      // After Ctrl-C this error is no failure: the terminal sends the signal to child processes, too, and so ends the step that
+      // waits for one.
       if (controller.signal.reason instanceof Interrupted) {
         screen.line('interrupted');
         return 130;

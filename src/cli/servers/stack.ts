@@ -1,7 +1,7 @@
 import path from 'node:path';
 import pino from 'pino';
 import type { RunningApi } from '../../api/server.js';
-import { embeddingsOf, type Config } from '../../config/config.js';
+import { embeddingsOf, identityOf, type Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
 import { createLogger, installRuntime, type InstalledRuntime } from '../../process/logging.js';
 import { Metrics, type RequestFigures } from '../../process/metrics.js';
@@ -109,6 +109,7 @@ async function openApi(
   const { startApi } = await import('../../api/server.js');
   const settings = {
     ...config.api,
+    identity: identityOf(config),
     ...{ host: '127.0.0.1', shutdownGraceMs: graceMs, log, metrics: texts },
     observe: (request: RequestFigures) => metrics.request(request),
     observeRefusal: (limit: string) => metrics.refused(limit),
@@ -121,7 +122,7 @@ async function openApi(
   const { loadOf } = await import('../../api/api-process.js');
   metrics.inFlight(() => loadOf(api, palimpsest));
   const elsewhere = api.address.endsWith(`:${config.api.port}`) ? '' : `; port ${config.api.port} is taken`;
-  const who = settings.tokens.length === 0 ? 'tenant default, no token asked for' : 'with its tokens';
+  const who = api.requiresToken ? 'with its tokens' : 'tenant default, no token asked for';
   say(`HTTP API    ${api.address} (${who}${elsewhere})`);
   return api;
 }

@@ -39,7 +39,7 @@ function errorShape(error: unknown): ErrorShape {
 /** The operator's next step after a failure, as in docs/failures.md. */
 const advice = (program: string): Partial<Record<FailureType, string>> => ({
   'Llm.RateLimited': "raise the endpoint's limit, or lower summary.concurrency",
-  'Llm.Unavailable': `check the endpoint (\`${program} doctor\`); the fallback serves meanwhile`,
+  'Llm.Unavailable': `check the endpoint (\`${program} doctor\`)`,
   'Llm.ContextOverflow': 'set summary.contextWindow if it repeats',
   'Llm.Rejected': 'correct OPENAI_API_KEY, OPENAI_BASE_URL or PALIMPSEST_SUMMARY_MODEL of the workers',
   'Llm.BadOutput': 'try another summary model',

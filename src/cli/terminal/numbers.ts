@@ -1,6 +1,6 @@
+/** Reads and prints numbers, durations and times. */
 import { invalid } from '../../errors.js';
 
-/** Reads and prints numbers, durations and times. */
 export interface Range {
   least?: number;
   most?: number;
@@ -39,15 +39,22 @@ export function duration(text: string, option: string): number {
 }
 
 /** Returns a time, or a duration before now, in ISO 8601: `2026-01-31`, `2026-01-31T12:00Z`, `30d`. */
-export function moment(text: string, option: string): string {
-  if (/^\d+(?:\.\d+)?(ms|s|m|h|d)$/.test(text.trim()))
-    return new Date(Date.now() - duration(text, option)).toISOString();
+export const moment = (text: string, option: string): string => timeFromNow(text, option, 'before');
+
+/** Returns a time, or a duration after now, as `moment` does. */
+export const deadline = (text: string, option: string): string => timeFromNow(text, option, 'after');
+
+function timeFromNow(text: string, option: string, side: 'before' | 'after'): string {
+  if (/^\d+(?:\.\d+)?(ms|s|m|h|d)$/.test(text.trim())) {
+    const ms = duration(text, option);
+    return new Date(Date.now() + (side === 'after' ? ms : -ms)).toISOString();
+  }
   const at = /^\d{4}-\d\d-\d\d/.test(text) ? new Date(text) : new Date(NaN);
   if (!Number.isNaN(at.getTime())) return at.toISOString();
   throw invalid(
     `${option} must be a time, not ${JSON.stringify(text)}.`,
     option,
-    'Give a date (2026-01-31), a time (2026-01-31T12:00Z), or a duration before now (30d, 12h).',
+    `Give a date (2026-01-31), a time (2026-01-31T12:00Z), or a duration ${side} now (30d, 12h).`,
   );
 }
 

@@ -3,10 +3,6 @@ import cliProgress from 'cli-progress';
 import { count, span } from './numbers.js';
 import { columnsOfTerminal, printable, shortenEnd, shortenMiddle, widthOf } from './table.js';
 
-/**
- * Shows the progress of long work: on a terminal a bar with rate and remaining time, elsewhere a plain line every few seconds.
- * Always on stderr, so that the result can be piped.
- */
 interface ProgressOptions {
   /** The counted unit: `messages`. */
   unit: string;
@@ -19,6 +15,10 @@ interface ProgressOptions {
 /** Milliseconds of recent work from which the rate is computed, so that it shows the current speed. */
 const window = 20_000;
 
+/**
+ * Shows the progress of long work: on a terminal a bar with rate and remaining time, elsewhere a plain line every few seconds.
+ * Always on stderr, so that the result can be piped.
+ */
 export class Progress {
   private readonly bar: cliProgress.SingleBar | null;
   private readonly stream: NodeJS.WriteStream;

@@ -1,6 +1,5 @@
-import stringWidth from 'string-width';
-
 /** Tables without lines, easy to pipe and read: one line per row, never wider than the terminal. */
+import stringWidth from 'string-width';
 
 export interface Column<Row> {
   head: string;

@@ -83,7 +83,7 @@ export class MemoryAsker {
   /** Begins the questions of one compaction; `calls` grows with each call. */
   begin(summarizer: Summarizer | null) {
     const calls: Generation['calls'] = [];
-    /** A failure that a retry cannot fix: waiting requests are not made. */
+    /** Set after a failure that a retry cannot fix; waiting requests are then not made. */
     let ended: { error: unknown } | null = null;
     const answer: Answer = async (question, spares = isOverflow) => {
       if (ended) throw ended.error;

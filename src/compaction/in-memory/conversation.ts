@@ -150,7 +150,10 @@ export class Conversation {
     return this.policy.enabled && marked && (this.isTriggered() || toTruncate);
   }
 
-  /** Whether old calls of these tools may be long enough, measured as the service measures a session. */
+  /**
+   * Whether old calls of the policy's tools may have arguments long enough to be truncated, judged as the service judges a
+   * session.
+   */
   private holdsLongArguments(): boolean {
     const truncation = this.policy.reduce.arguments;
     if (truncation === null) return false;

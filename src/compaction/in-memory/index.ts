@@ -60,7 +60,7 @@ function conversationOf(
   options: Pick<CompactionOptions, 'policy' | 'counter'>,
 ): Conversation {
   const conversation = new Conversation(options);
-  // Anything but an array fails there.
+  // `append` refuses anything but an array.
   if (!Array.isArray(messages) || messages.length > 0) conversation.append(messages);
   return conversation;
 }

@@ -12,7 +12,7 @@ type LegalCut = number & { readonly [legal]: 'LegalCut' };
 export interface Liveness {
   /** Unix milliseconds. */
   now: number;
-  /** Maximum time that a call may stay open after a later user or assistant message. */
+  /** Age from which an unanswered call counts as dead, if a user or assistant message has followed it. */
   deadCallAfterMs: number;
   /** Whether the session is closed, so that no call gets an answer any more. */
   closed: boolean;
@@ -65,20 +65,10 @@ function leadingSystem(metas: readonly MessageMeta[]): number {
   return end === -1 ? metas.length : end;
 }
 
-/**
- * The best cut is chosen in four phases; each is tried if the previous one finds no cut:
- *
- * 1. `turn`: the tail begins with a user turn and keeps at least half of the allowed size;
- * 2. `step`: it begins with an assistant message inside a run, so that a run without a user turn is cut too; its request is carried;
- * 3. `largest`: the largest tail within the ceilings, with any beginning;
- * 4. `best effort`: every cut separates an interrupted call from its sequel; the least harmful cut is taken.
- *
- * No phase separates a call from its result, evicts a call that can still be answered, or lets a tail begin with an orphan result.
- */
 export interface CutOptions extends Liveness {
   /** Ceilings of the tail; the ceiling that keeps fewer messages applies. Null or absent: no ceiling. */
   keep: { messages?: number | null; tokens?: number | null };
-  /** The request that the current head carries; it remains the request of a run that began before the tail. */
+  /** Seq of the request that the current head carries. The new head carries it again if the cut is still inside its run. */
   previousCarriedSeq?: number | null;
   /** Tokens of a carried request above which the head shows an excerpt of it. @default none */
   mostCarried?: number;
@@ -171,8 +161,18 @@ function runningSum(numbers: readonly number[]): number[] {
 }
 
 /**
- * Chooses the cut. The tail is as large as the ceilings allow; the newest group stays even if it exceeds them. Null if no message can
- * be evicted, or if all may stay and no operator requested the cut.
+ * Chooses the cut. The tail is as large as the ceilings allow; the newest group stays even if it exceeds them. Null if no
+ * message can be evicted, or if all may stay and no operator requested the cut. Considers the cuts that keep at least half of
+ * the largest tail, in four phases; each is tried if the previous one finds no cut:
+ *
+ * 1. `turnStart`: the tail begins with a user turn.
+ * 2. `step`: the tail begins with an assistant message inside a run, so that a run without a user turn is cut too. The run's
+ *    request is carried.
+ * 3. `largest`: the tail may begin with any message.
+ * 4. `leastHarm`: every cut separates an interrupted call from its sequel, and the least harmful cut is taken.
+ *
+ * No phase separates a call from its result, evicts a call that can still be answered, or lets a tail begin with an orphan
+ * result.
  */
 export function chooseCut(metas: readonly MessageMeta[], options: CutOptions): CutChoice | null {
   const candidates = cutCandidates(metas, options);
@@ -188,7 +188,7 @@ interface Ceilings {
   messages: number;
 }
 
-/** Raises the ceilings to the smallest tail and its carried request: keeping that request word for word costs as much. */
+/** Raises the ceilings to the size of the smallest tail plus its carried request: no cut makes the context smaller than that. */
 function raised({ tokens, messages }: Ceilings, smallest: CutChoice): Ceilings {
   const { keptTokens, keptMessages, carriedTokens } = smallest;
   return {
@@ -233,8 +233,8 @@ function harmOf({ boundary, torn }: CutChoice): number {
 }
 
 /**
- * The cut. If it would evict more than `mostTokens`, a cut that evicts between half of `mostTokens` and all of it, or more if
- * the groups allow no smaller cut. Later compactions evict the rest.
+ * Returns the cut, or an earlier one if it would evict more than `mostTokens`. The earlier cut evicts between half of
+ * `mostTokens` and all of it, or more if the groups allow no smaller cut. Later compactions evict the rest.
  */
 export function boundedCut(
   metas: readonly MessageMeta[],

@@ -29,7 +29,10 @@ export interface SummarizerSettings {
   concurrency: number;
   depthLimit: number;
   deadlineMs: number;
-  /** Hash of the redaction rules, '' for none: chunks refer to characters of redacted messages. */
+  /**
+   * Hash of the redaction rules; '' without rules. A plan depends on them, because its chunks refer to characters of redacted
+   * messages.
+   */
   redaction: string;
 }
 
@@ -98,7 +101,7 @@ export interface Plan {
 }
 
 export interface NothingToDo {
-  /** The reason. */
+  /** The reason why there is nothing to do. */
   nothing: string;
   /** Whether no compaction helps until compactable messages arrive (invariant 9). */
   exhausted: boolean;

@@ -269,7 +269,7 @@ function nothing(why: string): NothingToDo {
   return { nothing: why, exhausted: false };
 }
 
-/** For callers in JavaScript, who may also give the answer that there is nothing to do. */
+/** For callers in JavaScript, which no type stops from passing the answer that there is nothing to do. */
 export function assertIsPlan(plan: Plan | NothingToDo | undefined): asserts plan is Plan {
   if (plan && 'nothing' in plan)
     throw invalid(`There is nothing to compact: ${plan.nothing}.`, 'plan', 'Check plan.nothing first.');

@@ -7,7 +7,10 @@ import { noteFor } from '../../context/reductions/layout.js';
 import type { Recovery } from '../../policy/defaults.js';
 import type { Limits } from '../../limits/limits.js';
 
-/** The input of the check, before any model call, whether a compaction could make a session fit: sizes and links only. */
+/**
+ * The input of {@link assertPlannable}, which checks before any model call whether a compaction could make the session fit.
+ * Sizes and links only.
+ */
 export interface PlannableState {
   /** Leading system messages. */
   system: readonly MessageMeta[];

@@ -7,9 +7,9 @@ export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'pr
 
 /**
  * `incremental` merges the snapshot of the head. If the fallback wrote it, the last snapshot by a model and all later messages
- * are merged, unless a model has failed at parts of them twice. `full_rewrite` reads the whole archive: its chunks begin at
- * the first message, so all but the newest digests are stored. `journal` keeps the entries that a model wrote and reads the
- * messages after them, with the same number of retries.
+ * are merged, unless a model has failed at parts of them twice. `full_rewrite` reads the whole archive. Its chunks always begin
+ * at the first message, so the digests of all but the newest chunks are stored already. `journal` keeps the entries that a model
+ * wrote and reads the messages after them, with the same number of retries.
  */
 export function readingOf(
   mode: Policy['summary']['mode'],

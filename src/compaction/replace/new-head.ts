@@ -24,8 +24,9 @@ export interface MadeHead {
   layers: KeptLayer[] | null;
   state: string | null;
   newLayer: LayerText | null;
-  /** Everything the head holds word for word / what of it patterns found. */
+  /** All texts that the head carries word for word. */
   pinned: string[];
+  /** Those of `pinned` that patterns found. */
   matched: string[];
   fallback: boolean;
 }
@@ -111,9 +112,10 @@ function isFallback(
   return parent.fallback && plan.foldGeneration === plan.baseGeneration;
 }
 
-/** The texts that a head carries word for word. Everything that the head pins / what of it patterns found. */
 interface Pinned {
+  /** All texts that a head carries word for word. */
   pinned: string[];
+  /** Those of `pinned` that patterns found. */
   matched: string[];
 }
 

@@ -32,8 +32,8 @@ export function reductionsFor(
   });
   const replaced = new Set(summaries.map(({ fromSeq }) => fromSeq));
   const carried = [...standing.filter(({ fromSeq }) => !replaced.has(fromSeq)), ...summaries];
-  // A new head makes the provider read the tail again, so earlier reductions save nothing, except for
-  // paid summaries.
+  // With a new head the provider's cache does not serve the tail, so keeping earlier reductions unchanged saves nothing: they
+  // are made anew. Only summaries are kept, because they were paid for.
   const paid = carried.filter(({ kind }) => kind === 'summary');
   if (plan.throughSeq >= plan.fromSeq || plan.reason === 'resummarize') return applied(paid);
   const gentle = applied(carried);
@@ -53,7 +53,7 @@ export function reductionsFor(
   }
 }
 
-/** Tokens in addition to the digest for beginning, end and pointer of a separately summarized message. */
+/** Minimum tokens for the beginning, the end and the pointer that surround the digest of a separately summarized message. */
 const leastAround = 400;
 
 function summarizedTokens({ messageTokens }: Limits, digest: string, counter: TokenCounter): number {

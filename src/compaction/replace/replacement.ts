@@ -12,11 +12,11 @@ import { reductionsFor } from './reductions.js';
 import type { ReplacementInput, Replacement, RepairNeeded } from './input.js';
 import { redactedIn } from '../../summary/redaction/withheld.js';
 
-/** Replaces the planned prefix of a context: makes and accepts head and reductions, or refuses them. */
-
 /**
- * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` if the result is refused, and `Budget.Unreachable` if no
- * reduction can make the context fit with this head, although it fits without the head. After a failure the session is unchanged.
+ * Replaces the planned beginning of a context: makes head and reductions, and accepts or refuses them. Throws
+ * `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` if the result is refused, and `Budget.Unreachable` if no
+ * reduction can make the context fit with this head, although it fits without the head. After a failure the session is
+ * unchanged.
  */
 export function* makeReplacement(input: ReplacementInput): Steps<Replacement | RepairNeeded> {
   const { plan, method, policy, limits, source, parent, counter } = input;

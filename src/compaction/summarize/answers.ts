@@ -35,8 +35,8 @@ export interface Asked {
 const LONGEST_ANSWER = 1_000_000;
 
 /**
- * Throws `Llm.BadOutput` or `Summary.NotSmaller`. The added labels of tools' claims never push an answer above its limit; text
- * that is left out for them reduces the answer's size.
+ * Returns the text to store for an answer. Throws `Llm.BadOutput` or `Summary.NotSmaller`. Labels that are added to tools'
+ * claims never make an answer too long: it is judged without them, unless moving the claims has made it shorter.
  */
 export function storable(asking: Asking, answer: string, asked: Asked): string {
   const { prompt, counter, redact } = asking;

@@ -3,7 +3,7 @@ import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Plan } from '../plan/plan-types.js';
 import type { ChunkStep, DigestRef, ModelSteps, NotesStep, Progress, StateStep } from './model-steps.js';
 
-/** A chunk as finally read, after any halving. */
+/** A chunk that was read; if a chunk was halved, one of its parts. */
 export interface Leaf {
   chunk: ChunkRef;
   digest: DigestRef;

@@ -299,7 +299,8 @@ export function stateQuestion(
               'Summary.NotSmaller',
               'the changes of the state are longer than its limit',
             );
-          // Lines without a known form count as progress: they must have content of the notes, as notes must have content of their record.
+          // Lines without a known form count as progress. They must have content of the notes, just as notes must have content
+          // of their record.
           if (!holdsChanges(changes)) {
             const empty = { notes: [], follows: '', state: { ...asked, text: '' }, key, prompt };
             const told = notes.flatMap((one) => [one.notes, one.changes]);

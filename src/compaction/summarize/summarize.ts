@@ -13,7 +13,7 @@ import type { DigestRef, ModelSteps, Progress } from './model-steps.js';
 
 /** The model's results of a compaction, by reference. */
 export interface Summarized {
-  /** Chunks as finally read, in order. */
+  /** The chunks that were read, in order. A halved chunk is listed as its halves. */
   chunks: ChunkRef[];
   /** Key of the new snapshot; null in `journal` mode, and if only messages were summarized. */
   snapshot: string | null;

@@ -13,10 +13,6 @@ import { shortenNewest } from './newest-user.js';
 import { type Fit, type Run, StandIns } from './stand-ins.js';
 import { shrinkOld } from './to-fit.js';
 
-/**
- * Reductions made at a commit point, before a model is asked. They are made in batches when a commit changes the prefix anyway, not
- * turn by turn: between two commits the prefix stays unchanged, and the provider's cache stays valid.
- */
 interface CommitOptions {
   policy: Policy;
   limits: Limits;
@@ -35,13 +31,18 @@ interface CommitOptions {
 const longExcerpt = 500;
 const shortExcerpt = 120;
 
-/** A budget is worth the words of a short message, a target is not: no pointer alone replaces a message to reach it. */
+/**
+ * The steps without the last one, a pointer alone: to reach a target, no message loses all its words, as it may to fit the
+ * budget.
+ */
 const readableSteps = excerptSteps.filter((tokens) => tokens > 0);
 
 /**
- * Truncates old arguments, then reduces results beyond the newest-first budget by their retention, then (`all`) shortens other old
- * messages until the target is reached, and last the newest user message if the policy allows it. Results kept in full, the latest tool
- * batch, head and leading system messages stay unchanged. The result may exceed the target; nothing is thrown.
+ * Makes the reductions of a commit, before the summarizer is asked. They are made many at once, when a commit changes the
+ * beginning of the context anyway: between two commits the beginning stays unchanged, and the provider's cache stays valid.
+ * Truncates old arguments, then reduces the results beyond the budget by their retention, then (`all`) shortens other old
+ * messages until the target is reached, and last the newest user message if the policy allows it. Results kept in full, the
+ * latest tool batch, head and leading system messages stay unchanged. The result may exceed the target; nothing is thrown.
  */
 export function commitReductions(
   view: readonly ViewItem[],
@@ -152,7 +153,7 @@ function sizeWith(work: StandIns, accepts: (item: ViewItem) => boolean, most: nu
   );
 }
 
-/** Results beyond the newest-first budget. Results kept in full do not count against it. */
+/** Results beyond the budget, which is counted from the newest result. Results kept in full do not count. */
 function beyondBudget(view: readonly ViewItem[], reduce: Reduce, budget: number): Set<ViewItem> {
   const { latestGroup } = layoutOf(view);
   let used = 0;
@@ -203,8 +204,6 @@ function rangeOf(items: readonly ViewItem[]): { fromSeq: number; throughSeq: num
   const throughSeq = items.reduce((last, item) => Math.max(last, item.throughSeq), 0);
   return { fromSeq: items[0]!.group, throughSeq };
 }
-
-/** Truncation of call arguments: arguments of completed calls need not be sent in full with every request. */
 
 type ArgumentTruncation = NonNullable<Reduce['arguments']>;
 

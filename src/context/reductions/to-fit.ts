@@ -7,12 +7,6 @@ import { layoutOf, noteFor, notesForEverything, omittablePrefixes, partsBetween 
 import { shortenNewest, withShortestNewest } from './newest-user.js';
 import { type Fit, type Run, stages, StandIns } from './stand-ins.js';
 
-/**
- * Deterministic reductions, without a model, of a context that would exceed its budget before a compaction has committed: tool results
- * become excerpts, then arguments, then old messages; then a note replaces the oldest groups. The latest tool batch and the results that
- * the policy keeps in full are reduced last. Leading system messages and the head are never changed, the newest user message only if the
- * policy allows it.
- */
 interface FitOptions {
   /** Maximum tokens of the view. A smaller view stays unchanged. */
   limit: number;
@@ -40,7 +34,13 @@ interface Noting {
   recovery: Recovery;
 }
 
-/** Throws `Budget.Unreachable` (with the numbers) if the irreducible floor exceeds `limit`, unless `commit` is set. */
+/**
+ * Reduces a context that would exceed its budget before a compaction has committed, without a model: excerpts replace tool
+ * results, then arguments, then old messages; then a note replaces the oldest groups. The latest tool batch and the results
+ * that the policy keeps in full are reduced last. Leading system messages and the head are never changed, the newest user
+ * message only if the policy allows it. Throws `Budget.Unreachable` (with the numbers) if the irreducible floor exceeds
+ * `limit`, unless `commit` is set.
+ */
 export function* reducing(
   view: ViewItem[],
   { limit, target, commit = false, spared = () => false, newestUser = false, recovery = 'tools' }: FitOptions,

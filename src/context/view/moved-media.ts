@@ -48,10 +48,6 @@ function toldPart({ type, file, image_file: stored }: ContentPart): ContentPart 
 /** Whether a provider refuses this part in a message of this role. */
 export type RefusesPart = (role: Role, part: ContentPart) => boolean;
 
-/**
- * Images, audio and files that a provider accepts in user messages only move into a separate user message after the complete
- * batch of results. Labels in both messages link them. The log keeps the original.
- */
 interface Placement {
   refuses: RefusesPart;
   counter: TokenCounter;
@@ -62,8 +58,8 @@ interface Placement {
 }
 
 /**
- * The view with refused media in separate user messages (source `media`). Such a message follows its original and the batch
- * that is open there, so that later appends never move it.
+ * The view with refused media in separate user messages (source `media`). Such a message follows its original and the batch of
+ * results that is open there, so that later appends never move it. Labels in both messages link them.
  */
 export function moveMedia(
   view: readonly ViewItem[],

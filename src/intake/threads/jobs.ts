@@ -8,7 +8,7 @@ import { readTurnText } from '../prepare.js';
 import { counterFor, type TokenizerName } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 
-/** A body without its `messages`, and the messages as text in UTF-8; null where there are none. */
+/** A body without its `messages`, and the messages as text in UTF-8; null if there are none. */
 interface ReadBody {
   rest: Json;
   messages: { bytes: SharedArrayBuffer; count: number } | null;

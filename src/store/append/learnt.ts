@@ -14,7 +14,7 @@ import type { Transaction } from '../connection/transaction.js';
 /** A compaction that was committed this shortly before the previous turn may have waited for that turn. */
 const COMMIT_MARGIN = '5 seconds';
 
-/** Null where nothing was reported. Throws `Input.Invalid` with the path of the field. */
+/** Null if nothing was reported. Throws `Input.Invalid` with the path of the field. */
 export function checkUsage(report: unknown): ReportedUsage | null {
   const usage = (report ?? null) === null ? null : readUsage(report);
   if (usage?.model !== undefined) checkId(usage.model, 'usage.model', 'stored');
@@ -22,8 +22,8 @@ export function checkUsage(report: unknown): ReportedUsage | null {
 }
 
 /**
- * Returns the row after this turn, except for its counters of messages: a running mean, the calibration, and, where
- * the present sizes were off, budget, `measureAt…` and a new policy version. `session` is the locked row before the turn.
+ * Returns the row after this turn, except for its counters of messages: a running mean, the calibration, and, if the present
+ * sizes were wrong, budget, `measureAt…` and a new policy version. `session` is the locked row before the turn.
  */
 export async function progressed(
   tx: Transaction,

@@ -63,10 +63,7 @@ function meaningOf(policy: PolicyInput): string {
   );
 }
 
-/**
- * The answer to a turn that is stored already; null where it is not. Throws `Store.TurnConflict` where its messages
- * differ.
- */
+/** The answer to a turn that is stored already; null if it is not. Throws `Store.TurnConflict` if its messages differ. */
 export async function repeatedTurn(
   { query }: Transaction,
   turn: TurnInput,
@@ -99,7 +96,7 @@ export async function repeatedTurn(
   );
 }
 
-/** @param before context tokens before this turn; null where it was stored before */
+/** @param before context tokens before this turn; null if it was stored before */
 export function answer(
   { turnId }: TurnInput,
   session: SessionRow,

@@ -94,7 +94,7 @@ async function store(
   }
 }
 
-/** Throws `Input.Invalid` where the turn's format differs from the session's. */
+/** Throws `Input.Invalid` if the turn's format differs from the session's. */
 function formatOfTurn({ format, session }: TurnInput, known: KnownSession | null): FormatName {
   if (known && format !== undefined && known.format !== format)
     throw invalid(

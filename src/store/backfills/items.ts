@@ -118,9 +118,10 @@ export interface BegunItem {
 }
 
 /**
- * Records the sessions that have begun and the outcomes of others, in one transaction. Repeating a call changes
- * nothing: only a pending session can begin, only a running one can end, and each generation counts once. Results of
- * a session that was erased and recreated since are dropped.
+ * Records the sessions that have begun and the outcomes of others, in one transaction. A call may be repeated, and the repetition
+ * may find that a session is due which was not due before, or the reverse. Only a pending session can begin, each generation counts
+ * once, and the result of a newer generation counts even if the session had ended. Results of a session that was erased and
+ * recreated since are dropped.
  */
 export async function recordItems(
   pool: Pool,
@@ -138,18 +139,20 @@ export async function recordItems(
            and ${sameSession('e.incarnation')}`,
         [tenant, job, JSON.stringify(begun)],
       );
-    for (const result of results) await recordOne(query, { tenant, job }, result);
+    for (const result of results)
+      if (!(await recordOne(query, { tenant, job }, result)))
+        await endRecorded(query, { tenant, job }, result);
   });
 }
 
 /**
  * A session that was compacted once stays `compacted`, unless a later attempt fails. The cost of failed attempts counts
- * until a commit of the same generation includes it.
+ * until a commit of the same generation includes it. Returns false if the result does not count.
  */
-async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<void> {
+async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<boolean> {
   const { session, at, state, step, error, unsettled, incarnation = null } = result;
   const done = state !== 'running';
-  await query(
+  const recorded = await query(
     `update palimpsest.backfill_items i set
        state = case when $4 = 'unchanged' and i.generation is not null then 'compacted' else $4 end,
        ended_at = case when $5 then to_timestamp($6 / 1000.0) end,
@@ -162,8 +165,10 @@ async function recordOne(query: Query, { tenant, job }: BackfillIds, result: Ite
          - case when i.unsettled_generation = coalesce($9, $17::int) then i.unsettled_cost else 0 end end,
        unsettled_cost = coalesce($16, case when $15::float8 is null then i.unsettled_cost else 0 end),
        unsettled_generation = coalesce($17, i.unsettled_generation)
-     where i.tenant_id = $1 and i.job = $2 and i.session_id = $3 and i.state = 'running'
-       and ($9::int is null or i.generation is null or i.generation < $9) and ${sameSession('$18::uuid')}`,
+     where i.tenant_id = $1 and i.job = $2 and i.session_id = $3
+       and (i.state = 'running' or i.state = 'compacted' and i.generation < $9)
+       and ($9::int is null or i.generation is null or i.generation < $9) and ${sameSession('$18::uuid')}
+     returning i.session_id`,
     [
       ...[tenant, job, session, state, done, at],
       ...[error?.type ?? null, error && storable(error.message.slice(0, shownCharacters))],
@@ -176,6 +181,22 @@ async function recordOne(query: Query, { tenant, job }: BackfillIds, result: Ite
       ],
       ...[unsettled?.cost ?? null, unsettled?.generation ?? null, incarnation],
     ],
+  );
+  return recorded.length > 0;
+}
+
+/**
+ * Ends a session whose generation an earlier attempt of this call has counted. That attempt found the session due again, so it left
+ * it running; since then another workflow has compacted it, and nothing follows.
+ */
+async function endRecorded(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<void> {
+  const { session, at, state, step, incarnation = null } = result;
+  if (state === 'running' || step === null) return;
+  await query(
+    `update palimpsest.backfill_items i set state = $4, ended_at = to_timestamp($5 / 1000.0)
+     where i.tenant_id = $1 and i.job = $2 and i.session_id = $3 and i.state = 'running'
+       and i.generation = $6 and ${sameSession('$7::uuid')}`,
+    [tenant, job, session, state, at, step.generation, incarnation],
   );
 }
 

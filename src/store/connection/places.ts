@@ -43,12 +43,7 @@ export function asNobody<T>(work: () => T): T {
   return callers.exit(work);
 }
 
-/**
- * A request for a place. Places assign scarce resources of a process, such as the connections of a pool, in a fair
- * order. A pool alone favours the callers with the most requests: sixty searches of one tenant, or two agents that repeat an append
- * to a locked session, would leave nothing for others.
- */
-
+/** A request for a place. */
 export interface Wanted extends Partial<Caller> {
   /** A session whose calls run one after the other. Its waiting writers hold no connection. */
   session?: { tenant: string; session: string };
@@ -80,8 +75,11 @@ interface Waiting {
 const heavyShare = { all: 0.5, tenant: 0.2 };
 
 /**
- * A tenant holds at most its share. Heavy work holds at most half of all places and a fifth of each share. The last
- * tenth goes to tenants that hold nothing. Waiting tenants get places alternately, each in the order of its own calls.
+ * Assigns scarce resources of a process, such as the connections of a pool, in a fair order. A pool alone favours the callers
+ * with the most requests: sixty searches of one tenant, or two agents that repeat an append to a locked session, would leave
+ * nothing for others. Here a tenant holds at most its share. Heavy work holds at most half of all places and a fifth of each
+ * share. The last tenth goes to tenants that hold nothing. Waiting tenants get places alternately, each in the order of its own
+ * calls.
  */
 export class Places {
   readonly #limit: { name: string; counts: string };

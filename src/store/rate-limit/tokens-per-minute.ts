@@ -111,7 +111,10 @@ async function keepPlace(query: Query, place: string, tokens: number, waitMs: nu
   );
 }
 
-/** Returns the tokens that a call did not use to the bucket. A negative number takes the tokens that it used in addition. */
+/**
+ * Gives back to the bucket the tokens that a call did not use. A negative number takes from it what the call used beyond its
+ * reservation.
+ */
 export async function correctTokens(pool: Pool, unused: number): Promise<void> {
   if (unused !== 0) await read(pool, correctSql, [bucketName, unused]);
 }

@@ -22,7 +22,7 @@ export const backfills = palimpsest.table(
     /** The request with its defaults filled in. */
     request: jsonb('request').$type<BackfillRequest>().notNull(),
     state: text('state').$type<BackfillState>().notNull().default('running'),
-    /** Why the job stopped, where it did not complete. */
+    /** Why the job stopped, if it did not complete. */
     reason: text('reason'),
     /** Last session id that was selected; null before the first. Sessions are selected in the order of their ids. */
     cursor: text('cursor'),

@@ -1,7 +1,4 @@
-/**
- * The texts that models wrote, by content key; the compactions that refer to them or hold them; and the leases of
- * running requests.
- */
+/** Digests by content key; the compactions that refer to them or hold them; and the leases of running requests. */
 import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, integer, jsonb, primaryKey, text } from 'drizzle-orm/pg-core';
 import { count, createdAt, moment, palimpsest, sessionId, tenantId } from './columns.js';

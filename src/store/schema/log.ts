@@ -75,7 +75,10 @@ export const sessions = palimpsest.table(
     format: text('format').$type<FormatName>().notNull().default('openai-chat'),
     /** The tokenizer that made the stored token counts of this session. */
     tokenizer: text('tokenizer').$type<TokenizerName>().notNull(),
-    /** Context tokens that the policy allows. This is the key of the session's own emergency reductions. */
+    /**
+     * Context tokens that the policy allows. The emergency reductions of reads with this budget are stored under this number
+     * (`reductions.budget`).
+     */
     budget: integer('budget').notNull(),
     nextSeq: integer('next_seq').notNull().default(1),
     systemThroughSeq: integer('system_through_seq').notNull().default(0),
@@ -98,9 +101,9 @@ export const sessions = palimpsest.table(
     /** When compaction was paused; null while it may begin. */
     pausedAt: moment('paused_at'),
     /**
-     * From this time on there may be no workflow for the session, although it has reached one of its marks (`measureAt…`) and
-     * has not been measured since. A future time: a workflow is responsible for the session until that time. Null: the session
-     * needs nothing. The database trigger `sessions_overdue` keeps `overdueAt` and `sweepAt` consistent.
+     * The session has reached one of its marks (`measureAt…`) and has not been measured since. Until this time a workflow is
+     * responsible for it; from then on possibly none. Null: the session needs nothing. The database trigger `sessions_overdue`
+     * keeps `overdueAt` and `sweepAt` consistent.
      */
     overdueAt: moment('overdue_at'),
     /** When the sweep next looks at the session: `overdueAt`, or later if the session has been signalled since. */
@@ -170,7 +173,7 @@ export const messages = palimpsest.table(
     sha256: hash('sha256').notNull(),
     /** The message as JSON.stringify wrote it. */
     body: text('body').notNull(),
-    /** When it was said, according to its turn or its log; null where neither says it. */
+    /** When it was said, according to its turn or its log; null if neither says it. */
     at: moment('at'),
     createdAt: createdAt(),
   },
@@ -225,8 +228,8 @@ export const messageTexts = palimpsest.table(
 );
 
 /**
- * The vectors that search by meaning compares: one for each chunk of a text and each model. Where the server has
- * pgvector, `palimpsest.use_pgvector()` adds them in pgvector's form as a generated column, `embedding`.
+ * The vectors that search by meaning compares: one for each chunk of a text and each model. If the server has pgvector,
+ * `palimpsest.use_pgvector()` adds them in pgvector's form as a generated column, `embedding`.
  */
 export const messageVectors = palimpsest.table(
   'message_vectors',

@@ -11,7 +11,7 @@ import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
 import type {
   FollowingMessage,
-  SaidBy,
+  MessageOrigin,
   SearchHit,
   SearchRequest,
   SearchResult,
@@ -174,7 +174,7 @@ function saidBy({
   speaker,
   created_at,
   at,
-}: Pick<TextRow, 'seq' | 'role' | 'speaker' | 'created_at' | 'at'>): SaidBy {
+}: Pick<TextRow, 'seq' | 'role' | 'speaker' | 'created_at' | 'at'>): MessageOrigin {
   return { seq, role, speaker, at: at?.toISOString() ?? null, storedAt: created_at.toISOString() };
 }
 

@@ -29,15 +29,15 @@ export interface ErasedRows {
   messages: number;
   /** Committed compactions. */
   generations: number;
-  /** Deleted texts of models to which no other session refers. */
+  /** Deleted digests that no other session uses. */
   digests: number;
 }
 
 /**
- * Deletes a session with everything stored for it, including the models' texts that no other session refers to and that no
- * running compaction holds. Records that the session's executions must still be deleted. Forks of the session stay and become
- * forks of its origin. The guards of the log let this transaction delete rows of this one session
- * (migrations/0008_erase_a_session.sql). Throws `Store.SessionNotFound`.
+ * Deletes a session with everything stored for it, including the digests that no other session refers to and no running
+ * compaction holds. Records that the session's executions must still be deleted. Forks of the session stay and become forks of
+ * its origin. The guards of the log let this transaction delete rows of this one session (migrations/0008_erase_a_session.sql).
+ * Throws `Store.SessionNotFound`.
  */
 export async function eraseSession(pool: Pool, ids: SessionIds): Promise<ErasedRows> {
   return (await erase(pool, ids, false)) ?? notFound(ids);
@@ -71,7 +71,7 @@ export async function eraseWithForks(
 async function erase(pool: Pool, ids: SessionIds, withoutForks: boolean): Promise<ErasedRows | null> {
   const { tenant, session } = ids;
   const rows = await withSession(pool, ids, async ({ query }) => {
-    // The lock also excludes transactions that store a model's text about the session or fork it.
+    // The lock also excludes transactions that store a digest for the session or fork it.
     const [row] = await query<{ messages: number; generation: number }>(
       `select next_seq - 1 as messages, generation from palimpsest.sessions
        where tenant_id = $1 and session_id = $2 for update`,

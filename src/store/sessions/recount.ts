@@ -95,8 +95,8 @@ interface ContextRange {
 
 /**
  * Tokens and messages of the context by stored counts: leading system messages, head and tail, with the reductions
- * committed with the generation in place of their originals. This is an upper bound except for synthetic results:
- * empty messages count although they are never shown.
+ * committed with the generation in place of their originals. The context is at most this large, because empty messages count
+ * although they are never shown. Only synthetic results, which a context adds for unanswered calls, can make it larger.
  */
 export async function liveSizes(
   query: Query,

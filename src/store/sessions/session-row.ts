@@ -150,11 +150,10 @@ export function toSession(record: SessionRecord): SessionRow {
   };
 }
 
-/** Calibration in a session's row, as any version wrote it. */
-
 const tokens = z.number().min(0);
 const requests = z.array(z.tuple([z.number().min(1), tokens]));
 
+/** Calibration in a session's row, as any version wrote it. */
 const storedSample = z.object({
   factor: z.number().positive(),
   samples: tokens,

@@ -1,3 +1,7 @@
+/**
+ * The only way in which text becomes a digest or a snapshot. Other systems replace the history by error texts, refusals and
+ * empty answers (langchain-ai/langchain#38867); here the types exclude such texts.
+ */
 import { PalimpsestError } from '../../errors.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import type { Ground } from './grounding.js';
@@ -16,10 +20,7 @@ export type Snapshot = string & { readonly [accepted]: 'snapshot' };
 /** A well-formed summary that may be too long for a snapshot. It may be repaired, but never enters a context. */
 export type Draft = string & { readonly [accepted]: 'draft' };
 
-/**
- * The only way in which text becomes a digest or a snapshot. Other systems replace the history by error texts, refusals and
- * empty answers (langchain-ai/langchain#38867); here the types exclude such texts.
- */
+/** The sizes by which a text is accepted. */
 export interface Acceptance {
   /** Tokens that the text replaces: the slice for a digest, all messages that the head replaces for a snapshot. */
   inputTokens: number;

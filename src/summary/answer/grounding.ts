@@ -103,9 +103,10 @@ function exactIn(text: string): Map<string, number> {
 const MOST_CAPITALS = 0.2;
 
 /**
- * Words that are the same in every language, in lower case: words usually written with a capital inside a sentence, or as code;
- * words with a capital inside; and, in a text of another script, words in Latin letters. If all nouns have a capital, or the
- * text is too short to know, a word is a name only after another capitalized word. `text` is in plain form.
+ * Words that are the same in every language, in lower case: words that are usually capitalized within sentences, or usually
+ * written as code; words with a capital after the first letter (`macOS`); and, in a text of another script, words in Latin
+ * letters. If all nouns have a capital, or the text is too short to know, a word is a name only after another capitalized word.
+ * `text` is in plain form.
  */
 function namesIn(text: string): Set<string> {
   const names = new Set<string>();
@@ -195,10 +196,10 @@ const SHORTEST_STEM = 5;
 /** The record, to compare answers with. Takes time linear in the texts. */
 export class Ground {
   private readonly matter: Matter;
-  /** Numbers and identifiers; with separators, both joined and split. */
+  /** Numbers and identifiers. A number with separators (`12,000`) is held both as one number and in its parts. */
   private readonly exact: ReadonlyMap<string, number>;
   private readonly names: ReadonlySet<string>;
-  /** Names without up to three letters at their end. */
+  /** The names shortened by their last letter, their last two and their last three. */
   private readonly stems: ReadonlySet<string>;
   private readonly isLatin: boolean;
   /** Every word once, between spaces. */
@@ -288,7 +289,10 @@ export class Ground {
     );
   }
 
-  /** A word also counts in another form, if about two thirds of it, at its beginning or end, are part of a word. */
+  /**
+   * A word of the answer also counts if a word of the record begins with about its first two thirds or contains about its last
+   * two thirds.
+   */
   private hasWord(word: string): boolean {
     if (this.matter.words.has(word)) return true;
     if (word.length >= 4 && this.words.includes(` ${beginning(word)}`)) return true;

@@ -1,7 +1,7 @@
 /**
- * Entries of a journal and, for plans of earlier versions, layers: immutable leaf summaries, merged four of a rank at a time,
- * so that each text is rewritten at most 1 + log₄ n times among n leaves. Older ranks are shorter, so all layers together stay
- * within their limit for any n.
+ * Entries of a journal, and the layers of plans of earlier versions. Layers are immutable leaf summaries that are merged four of
+ * a rank at a time, so that each text is rewritten at most 1 + log₄ n times among n leaves. Higher ranks are shorter, so all
+ * layers together stay within their limit unless n is very large.
  */
 
 /** A leaf or merged summary; its text is the digest of this key. */
@@ -39,7 +39,8 @@ const SHORTEST_LAYER = 48;
 
 /**
  * Maximum tokens of a layer of this rank if all layers together have `room`: a sixth for a leaf, half as much for each further
- * rank. Three layers of each rank then never exceed the room, except by the minimum of ranks above the third.
+ * rank. Three layers of each rank together then stay within the room, unless high ranks get the minimum (`SHORTEST_LAYER`)
+ * instead.
  */
 export function layerTokens(rank: number, room: number): number {
   return Math.max(SHORTEST_LAYER, Math.floor(room / (6 * 2 ** rank)));

@@ -6,10 +6,6 @@ import { formatSnapshot, headingOf, oneLine, parseSnapshot } from '../answer/sna
 import { argumentValues } from '../journal/exact.js';
 import { clip, clipMiddle, linesOf, plainTextOf, sentencesOf } from '../text/sentences.js';
 
-/**
- * A snapshot without a model: the same sections, filled by rule. Every message is read once. The sections that a sentence may enter
- * depend on its speaker, so that tool output never becomes an intent or a rule.
- */
 interface ExtractiveInput {
   previous: string | null;
   messages: Iterable<LoggedMessage>;
@@ -20,7 +16,11 @@ interface ExtractiveInput {
 /** Maximum size of the result as a share of the input, so that it is always smaller. */
 const LARGEST_SHARE = 0.6;
 
-/** A snapshot of at most `maxTokens`, and at most 60 % of the text that it replaces. Deterministic. */
+/**
+ * A snapshot without a model: the same sections, filled by rule. Every message is read once. The sections that a sentence may
+ * enter depend on its speaker, so that tool output never becomes an intent or a rule. The snapshot has at most `maxTokens`, and
+ * at most 60 % of the text that it replaces. Deterministic.
+ */
 export function extractiveSnapshot({ previous, messages, maxTokens, counter }: ExtractiveInput): string {
   const reading = new Reading();
   let tokens = previous === null ? 0 : counter.count(previous);

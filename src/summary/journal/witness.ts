@@ -45,7 +45,7 @@ export function witnessIn(messages: readonly LoggedMessage[]): Witness {
     return cited.some((logged) => sideOf(logged) === 'user' && carries(logged, claim)) && isOwn(claim, 0);
   }
 
-  /** Whether at least this share of the claim's words was used by people and agent. */
+  /** Whether people and agent used at least this share of the claim's words, and tools alone at most the share `PLANTED`. */
   function isOwn(claim: string, shareKnown: number): boolean {
     const { people, tools } = (spoken ??= spokenIn(messages));
     const words = contentWords(claim);

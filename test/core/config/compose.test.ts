@@ -11,7 +11,12 @@ import { settings } from '../../../src/config/schema.js';
 
 const file = fileURLToPath(new URL('../../../docker-compose.yml', import.meta.url));
 
+const given = { POSTGRES_PASSWORD: '9f2c41d07ab6e5830c1d' };
+
 interface Service {
+  read_only?: boolean;
+  mem_limit?: string;
+  logging?: object;
   image?: string;
   command?: string[];
   environment?: Record<string, string>;
@@ -40,9 +45,28 @@ test.skipIf(compose === undefined)('docker-compose takes it, with and without th
     execFileSync(compose ?? '', [...(compose === 'docker' ? ['compose'] : []), '-f', file, ...args], {
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'ignore'],
-      env: { PATH: process.env['PATH'], HOME: process.env['HOME'] },
+      env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...given },
     });
   for (const profile of [[], ['--profile', 'roles']]) expect(run(...profile, 'config')).toContain('worker');
+});
+
+test('no password and no token has a default', () => {
+  expect(ours.map(([, { environment = {} }]) => environment.PALIMPSEST_API_TOKENS ?? '')).not.toContainEqual(
+    expect.stringMatching(/:-.+}/),
+  );
+  const text = readFileSync(file, 'utf8');
+  for (const variable of Object.keys(given)) {
+    expect(text).toContain(`\${${variable}:?`);
+    expect(text).not.toContain(`\${${variable}:-`);
+  }
+});
+
+test('services cannot write to their image, and have limits for memory and logs', () => {
+  for (const [name, service] of Object.entries(services)) {
+    expect(service.mem_limit, name).toBeDefined();
+    expect(service.logging, name).toMatchObject({ options: { 'max-size': '10m' } });
+  }
+  for (const [name, service] of ours) expect(service.read_only, name).toBe(true);
 });
 
 test('every variable is a setting, and its default can be read', () => {
@@ -62,7 +86,9 @@ test('every variable is a setting, and its default can be read', () => {
     expect(Object.keys(environment).filter((name) => !known.has(name))).toEqual([]);
     const defaults = Object.entries(environment).map(([name, value]) => [
       name,
-      value.replace(/\$\{\w+(?::-([^}]*))?\}/g, '$1'),
+      value.replace(/\$\{(\w+)(?::-([^}]*)|:\?[^}]*)?\}/g, (_, variable: string, otherwise = '') =>
+        variable in given ? given[variable as keyof typeof given] : String(otherwise),
+      ),
     ]);
     expect(() => readConfig(Object.fromEntries(defaults) as NodeJS.ProcessEnv)).not.toThrow();
   }

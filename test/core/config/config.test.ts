@@ -1,10 +1,10 @@
 /** Environment and configuration file are read in one place; invalid settings are refused by name before any server starts. */
-import { createHash } from 'node:crypto';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { readConfig } from '../../../src/config/config.js';
+import { identityOf, readConfig } from '../../../src/config/config.js';
 import { effectivePolicy, policyOf, withSummarizer } from '../../../src/policy/layers.js';
 import {
   checkedDeployment,
@@ -13,6 +13,8 @@ import {
 } from '../../../src/config/policy-sources.js';
 import { parseYaml } from '../../../src/config/yaml.js';
 import { PalimpsestError } from '../../../src/errors.js';
+
+const strong = '7b1e9c40d2f85a63907cb4e8f1a2d65c3e0984b7a6d1f25c8e93b07a4d6f1c28';
 
 function refusal(env: NodeJS.ProcessEnv): PalimpsestError {
   try {
@@ -121,14 +123,74 @@ describe('the environment', () => {
     const error = refusal({ DATABASE_URL: 'mysql://user:hunter2@host/db' });
     expect(error.path).toBe('DATABASE_URL');
     expect(`${error.message} ${error.hint ?? ''}`).not.toContain('hunter2');
-    const token = refusal({ PALIMPSEST_API_TOKENS: 'acme:one,hunter2' });
-    expect(token.path).toBe('PALIMPSEST_API_TOKENS[1]');
-    expect(`${token.message} ${token.hint ?? ''}`).not.toContain('hunter2');
+    for (const tokens of [`acme:${strong},hunter2`, `acme:${strong},acme:hunter2`]) {
+      const token = refusal({ PALIMPSEST_API_TOKENS: tokens });
+      expect(token.path).toBe('PALIMPSEST_API_TOKENS[1]');
+      expect(`${token.message} ${token.hint ?? ''}`).not.toContain('hunter2');
+    }
+  });
+
+  test('refuses the same token twice', () => {
+    const token = refusal({ PALIMPSEST_API_TOKENS: `acme:${strong},initech:${strong}` });
+    expect(token).toMatchObject({ path: 'PALIMPSEST_API_TOKENS[1]', message: /earlier entry/ });
+    expect(`${token.message} ${token.hint ?? ''}`).not.toContain(strong);
+  });
+
+  const weak = [
+    ...['secret', 'palimpsest', 'a'.repeat(64), 'abc123'.repeat(10), '0123456789abcdef0123456789abcdef'],
+    ...[
+      'correct-horse-battery-staple-2026-production-token',
+      'MySuperSecretPasswordForTheProductionApi2026!',
+    ],
+    ...['deadbeefdeadbeefdeadbeefdeadbeef0', '31415926535897932384626433832795028841', randomUUID()],
+    ...['abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', '1qaz2wsx3edc4rfv5tgb6yhn7ujm8ik'],
+  ];
+  test.each(weak)('refuses the weak token %s', (token) => {
+    for (const env of [`acme:${token}`, ` acme:${token} `])
+      expect(refusal({ PALIMPSEST_API_TOKENS: env })).toMatchObject({
+        ...{ path: 'PALIMPSEST_API_TOKENS[0]', message: /128 bits/, hint: /openssl rand -hex 32/ },
+      });
+  });
+
+  test('takes random tokens', () => {
+    for (let round = 0; round < 200; round++) {
+      const tokens = [
+        randomBytes(32).toString('hex'),
+        randomBytes(48).toString('base64url').replaceAll(',', ''),
+      ];
+      const read = readConfig({ PALIMPSEST_API_TOKENS: tokens.map((token) => `acme:${token}`).join() });
+      expect(read.api.tokens).toHaveLength(2);
+    }
+  });
+
+  test('takes an identity provider whole or not at all', () => {
+    const provider = {
+      PALIMPSEST_IDENTITY_ISSUER: 'https://login.example',
+      PALIMPSEST_IDENTITY_AUDIENCE: 'palimpsest',
+      PALIMPSEST_IDENTITY_JWKS_URL: 'https://login.example/keys',
+    };
+    expect(identityOf(readConfig({}))).toBeUndefined();
+    expect(identityOf(readConfig(provider))).toEqual({
+      ...{ issuer: 'https://login.example', audience: 'palimpsest', jwksUrl: 'https://login.example/keys' },
+      ...{ tenantClaim: 'tenant', scopesClaim: 'scope', clockToleranceMs: 30_000 },
+    });
+    const { PALIMPSEST_IDENTITY_AUDIENCE: _, ...without } = provider;
+    expect(refusal(without)).toMatchObject({ path: 'identity.audience', hint: /together/ });
+    expect(refusal({ ...provider, PALIMPSEST_IDENTITY_JWKS_URL: 'http://login.example/keys' })).toMatchObject(
+      {
+        path: 'PALIMPSEST_IDENTITY_JWKS_URL',
+        hint: /https/,
+      },
+    );
+    const local = { ...provider, PALIMPSEST_IDENTITY_JWKS_URL: 'http://127.0.0.1:8080/keys' };
+    expect(identityOf(readConfig(local))).toMatchObject({ jwksUrl: 'http://127.0.0.1:8080/keys' });
   });
 
   test('gives bearer tokens of tenants, of which only the sha256 is kept', () => {
-    const { tokens } = readConfig({ PALIMPSEST_API_TOKENS: 'acme:s3cret:1, initech:other' }).api;
-    const sha256 = createHash('sha256').update('s3cret:1').digest('hex');
+    const { tokens } = readConfig({
+      PALIMPSEST_API_TOKENS: `acme:${strong}:1, initech:${strong}:2`,
+    }).api;
+    const sha256 = createHash('sha256').update(`${strong}:1`).digest('hex');
     expect(tokens).toEqual([
       { tenant: 'acme', sha256 },
       { tenant: 'initech', sha256: expect.stringMatching(/^[0-9a-f]{64}$/) as string },
@@ -307,8 +369,8 @@ worker:
   modelCalls: 64
 api:
   tokens:
-    - { tenant: acme, token: one }
-    - initech:two
+    - { tenant: acme, token: ${strong}1 }
+    - initech:${strong}2
     - { tenant: umbrella, sha256: ${'ab'.repeat(32)} }
 metrics:
 dataDir: data
@@ -330,7 +392,7 @@ policy:
       configFile: path.join(folder, 'config.yaml'),
     });
     expect(config.api.tokens.map(({ tenant }) => tenant)).toEqual(['acme', 'initech', 'umbrella']);
-    expect(JSON.stringify(config)).not.toMatch(/"one"|"two"/);
+    expect(JSON.stringify(config)).not.toContain(strong);
   });
 
   test('may be JSON, and is found by its usual name in the current folder', () => {

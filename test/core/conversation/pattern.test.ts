@@ -28,10 +28,10 @@ describe('patterns that take a backtracking engine exponential or polynomial tim
 
 describe('a pattern that cannot be matched in linear time is refused with its path and an alternative', () => {
   test.each([
-    ['(?=a)b', 'a lookaround', 'Match the words around it'],
+    ['(?=a)b', 'a lookaround', 'Match the surrounding words'],
     ['x(?!a).', 'a lookaround', '[^x]'],
     ['(?<=key: )\\w+', 'a lookaround', 'key: (\\w+)'],
-    ['(?<!a)b', 'a lookaround', 'Match the words around it'],
+    ['(?<!a)b', 'a lookaround', 'Match the surrounding words'],
     ['(a)\\1', 'back-reference', 'again'],
     ['(?<n>a)\\k<n>', 'back-reference', 'again'],
     ['(', 'not valid RE2 syntax', 'RE2'],

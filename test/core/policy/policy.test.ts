@@ -88,14 +88,14 @@ describe('refused by its form, with path and hint', () => {
       { trigger: { economic: false } },
       'policy.trigger.economic',
       /cannot be false here/,
-      /one form: tokens, messages, fraction; or economic; or idle/,
+      /belong together: tokens, messages, fraction; or economic; or idle/,
     ],
     [{ trigger: [{ idle: 5 }] }, 'policy.trigger[0].idle', /at least 1000, not 5/, /cache counts as cold/],
     [
       { trigger: { economic: true, idle: 60_000 } },
       'policy.trigger.idle',
       /cannot be 60000 here/,
-      /one form: tokens, messages, fraction; or economic; or idle/,
+      /belong together: tokens, messages, fraction; or economic; or idle/,
     ],
     [
       { pins: [{ pattern: '(' }] },

@@ -298,6 +298,7 @@ describe('waits', () => {
     const ends: string[] = [];
     const service: ApiService = {
       readiness: () => palimpsest.readiness(),
+      accessByToken: (token) => palimpsest.accessByToken(token),
       forTenant: (tenant) => watched(palimpsest.forTenant(tenant), ends),
     };
     await serve({ tenantWaits: 2 }, service);

@@ -2,6 +2,7 @@
  * The API under SIGKILL: it has no state. A job started through it continues without it, repeated turns are stored once, and
  * acknowledged turns are stored.
  */
+import { randomBytes } from 'node:crypto';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -18,12 +19,13 @@ let stack: Stack;
 let port: number;
 let api: ChildProcess;
 let client: HttpPalimpsest;
+const token = randomBytes(32).toString('hex');
 
 beforeAll(async () => {
   stack = await startStack();
   port = await freePort();
   api = await startApi();
-  client = await HttpPalimpsest.connect({ url: `http://127.0.0.1:${port}`, token: 'secret' });
+  client = await HttpPalimpsest.connect({ url: `http://127.0.0.1:${port}`, token });
 });
 
 afterAll(async () => {
@@ -38,7 +40,7 @@ async function startApi(): Promise<ChildProcess> {
       DATABASE_URL: stack.databaseUrl,
       TEMPORAL_ADDRESS: stack.temporal.address,
       PALIMPSEST_QUEUE_PREFIX: stack.queuePrefix,
-      PALIMPSEST_API_TOKENS: `${stack.queuePrefix}:secret`,
+      PALIMPSEST_API_TOKENS: `${stack.queuePrefix}:${token}`,
     },
     stdio: 'ignore',
   });

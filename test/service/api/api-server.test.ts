@@ -234,7 +234,7 @@ describe('settings', () => {
   const service = { forTenant: () => expect.fail(), readiness: () => expect.fail() } as never;
 
   test.each([
-    ['a host that others reach, without tokens', { host: '0.0.0.0' }, 'tokens'],
+    ['a host that others reach, without tokens', { host: '0.0.0.0', requireToken: false }, 'requireToken'],
     ['a token in the clear', { tokens: [{ tenant: 'a', sha256: 'secret' }] }, 'tokens[0].sha256'],
     ['a token of nobody', { tokens: [{ tenant: '', sha256: digestOf('x') }] }, 'tokens[0].tenant'],
     ['a host of nobody', { host: '203.0.113.7', tokens: [{ tenant: 'a', sha256: digestOf('x') }] }, 'host'],

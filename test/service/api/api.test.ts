@@ -273,6 +273,29 @@ const cases: Record<string, () => Promise<Answered[]>> = {
     await expect.poll(done).toBe('completed');
     return [await ask('/v1/backfills/again/retry', { body: { spendLimit: 5 } })];
   },
+  createToken: async () => {
+    const made = await ask('/v1/tokens', { body: { name: 'made', scopes: ['read', 'append'] } });
+    expect(made.json).toMatchObject({ name: 'made', scopes: ['append', 'read'], expiresAt: null });
+    expect(made.headers.get('cache-control')).toBe('no-store');
+    return [made];
+  },
+  tokens: async () => {
+    await ask('/v1/tokens', {
+      body: { name: 'listed', scopes: ['read'], expiresAt: '2999-01-01T00:00:00Z' },
+    });
+    const all = await ask('/v1/tokens');
+    expect(all.json).toMatchObject({
+      tokens: expect.arrayContaining([expect.objectContaining({ name: 'listed' })]),
+    });
+    return [all];
+  },
+  revokeToken: async () => {
+    const made = await ask('/v1/tokens', { body: { name: 'revoked', scopes: ['read'] } });
+    const { id } = made.json as { id: string };
+    const revoked = await ask(`/v1/tokens/${id}`, { method: 'DELETE' });
+    expect(revoked.json).toMatchObject({ id, revokedAt: expect.any(String) as string });
+    return [revoked];
+  },
   healthz: async () => [await ask('/healthz', { token: null })],
   readyz: async () => {
     const ready = await ask('/readyz', { token: null });

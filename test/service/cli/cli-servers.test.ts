@@ -2,6 +2,7 @@
  * Commands for servers: `worker` by role, `api`, `migrate`, `doctor`, commands over HTTP, the embedded servers of a running
  * `dev`, and completion as bash requests it.
  */
+import { randomBytes } from 'node:crypto';
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -197,17 +198,65 @@ describe('doctor', () => {
   });
 });
 
+describe('token', () => {
+  test('makes, lists and revokes tokens on PostgreSQL alone', async () => {
+    const env = { DATABASE_URL: stack.databaseUrl, TEMPORAL_ADDRESS: '127.0.0.1:1' };
+    const token = (...args: string[]) => runCli(['token', ...args, '--tenant', 'acme'], env);
+    const before = Date.now();
+    const made = await token('create', 'agent', '--scope', 'read', '--scope', 'append', '--expires', '30d');
+    expect(made.stdout).toMatch(/^plm_[\w-]{43}\n$/);
+    const access = await stack.palimpsest.accessByToken(made.stdout.trim());
+    expect(access).toEqual({ tenant: 'acme', scopes: ['append', 'read'] });
+    const [json] = linesOf<{ id: string; token: string; expiresAt: string }>(
+      (await token('create', 'nightly', '--scope', 'backfill', '--expires', '2999-01-31', '--json')).stdout,
+    );
+    expect(json).toMatchObject({ name: 'nightly', expiresAt: '2999-01-31T00:00:00.000Z', revokedAt: null });
+    const listed = linesOf<{ name: string; expiresAt: string }>((await token('list', '--json')).stdout);
+    expect(listed.map(({ name }) => name)).toEqual(['agent', 'nightly']);
+    const days = (Date.parse(listed[0]?.expiresAt ?? '') - before) / 86_400_000;
+    expect(Math.round(days)).toBe(30);
+    const { id = '', token: secret = '' } = json ?? {};
+    expect((await token('revoke', id)).stdout).toBe(`nightly (${id}) is revoked.\n`);
+    expect(await stack.palimpsest.accessByToken(secret)).toBeNull();
+    const { stdout } = await token('list');
+    expect(stdout).toMatch(/valid for 30 d .*append read +agent\n.*revoked .*backfill +nightly\n$/);
+    expect(stdout).not.toContain('plm_');
+    expect((await runCli(['token', 'list'], env)).stderr).toMatch(/has no tokens/);
+  });
+
+  test.each([
+    ['no scope', ['create', 'x'], /--scope/],
+    ['an unknown scope', ['create', 'x', '--scope', 'write'], /append, read, policy/],
+    ['a time that is past', ['create', 'x', '--scope', 'read', '--expires', '2001-01-01'], /past/],
+    ['a time that is none', ['create', 'x', '--scope', 'read', '--expires', 'soon'], /after now/],
+    ['no name', ['create', '--scope', 'read'], /name/],
+  ])('%s is a wrong input', async (_, args, reason) => {
+    const ended = await runCli(['token', ...args], { DATABASE_URL: stack.databaseUrl });
+    expect([ended.code, ended.stdout]).toEqual([2, '']);
+    expect(ended.stderr).toMatch(reason);
+  });
+
+  test('an unknown id is not found', async () => {
+    const ended = await runCli(['token', 'revoke', 'nobody'], { DATABASE_URL: stack.databaseUrl });
+    expect(ended).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^Store\.TokenNotFound/) as string,
+    });
+  });
+});
+
 describe('over HTTP', () => {
   test('the same commands, by token', async () => {
+    const token = randomBytes(32).toString('hex');
     const api = started(
       new CliProcess(['api', '--port', '0'], {
         ...cli.env,
-        PALIMPSEST_API_TOKENS: `${stack.queuePrefix}:s3cret`,
+        PALIMPSEST_API_TOKENS: `${stack.queuePrefix}:${token}`,
       }),
     );
     await api.shows(/API is listening/);
     const url = /http:\/\/127\.0\.0\.1:\d+/.exec(api.stdout)?.[0] ?? '';
-    const env = { PALIMPSEST_URL: url, PALIMPSEST_TOKEN: 's3cret' };
+    const env = { PALIMPSEST_URL: url, PALIMPSEST_TOKEN: token };
     const read = (args: string[], more: NodeJS.ProcessEnv = {}) => runCli(args, { ...env, ...more });
 
     expect(linesOf((await read(['sessions', '--json'])).stdout)).toMatchObject([{ session: 'talk-1' }]);
@@ -218,6 +267,12 @@ describe('over HTTP', () => {
     expect(await read(['status', 'nobody'])).toMatchObject({
       ...{ code: 1, stderr: expect.stringMatching(/^Store\.SessionNotFound/) as string },
     });
+    const made = await read(['token', 'create', 'over-http', '--scope', 'read', '--json']);
+    const [{ token: less = '' } = {}] = linesOf<{ token: string }>(made.stdout);
+    expect(linesOf((await read(['sessions', '--json'], { PALIMPSEST_TOKEN: less })).stdout)).toHaveLength(1);
+    expect((await read(['token', 'list'], { PALIMPSEST_TOKEN: less })).stderr).toMatch(
+      /^Api\.Forbidden.*admin/,
+    );
     expect((await read(['sessions'], { PALIMPSEST_TOKEN: 'wrong' })).stderr).toMatch(/^Api\.Unauthorized/);
     expect((await read(['timeline', 'talk-1'])).stdout).toMatch(
       /^talk-1: \d+ turns?, .* 0 compactions; context/,

@@ -13,10 +13,11 @@ import { archive } from '../../conformance/archive.js';
 import { backfills } from '../../conformance/backfills.js';
 import { comparable, type Case } from '../../conformance/case.js';
 import { operating } from '../../conformance/operating.js';
+import { tokens } from '../../conformance/tokens.js';
 import { turns } from '../../conformance/turns.js';
 import { startStack, type Stack } from '../../support/stack.js';
 
-const groups: Record<string, Case[]> = { turns, operating, archive, backfills };
+const groups: Record<string, Case[]> = { turns, operating, archive, backfills, tokens };
 const token = 'a-token-of-one-tenant';
 
 let stack: Stack;

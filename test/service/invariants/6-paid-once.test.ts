@@ -115,7 +115,9 @@ describe('invariant 6: a model result is never paid for again', () => {
     const known = new Set(inAll(answered(first)));
     expect(again.filter(({ key }) => known.has(key))).toEqual([]);
     expect(again.filter(({ key }) => key === refused[0]!.key)).toHaveLength(1);
-    expect(outcome!.modelCalls).toBe(answered(requestsOf('second')).length);
+    // Calls of the failed compaction count as well, except for an answer that came while it was given up.
+    expect(outcome!.modelCalls).toBeGreaterThan(answered(again).length);
+    expect(outcome!.modelCalls).toBeLessThanOrEqual(answered(requestsOf('second')).length);
   });
 
   test('a consolidation that is refused costs no chunk again', async () => {

@@ -83,7 +83,7 @@ describe('a policy stored before its patterns were checked', () => {
     await expect(palimpsest.compact({ session })).rejects.toMatchObject({
       type: 'Input.Invalid',
       message: expect.stringMatching(/^policy\.redact\.patterns\[0\] .*a lookaround/),
-      hint: expect.stringContaining('Match the words around it'),
+      hint: expect.stringContaining('Match the surrounding words'),
     });
     expect(model.requests).toHaveLength(asked);
     expect(await palimpsest.context({ session })).toEqual(before);

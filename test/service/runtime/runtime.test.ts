@@ -3,8 +3,9 @@
  * after a kill. Each test starts separate servers and kills only those.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import os from 'node:os';
@@ -212,30 +213,40 @@ describe('Temporal', () => {
     writeFileSync(path.join(dataDir, 'temporal'), program, { mode: 0o755 });
     const tar = spawn('tar', ['-czf', 'archive.tar.gz', 'temporal'], { cwd: dataDir });
     await once(tar, 'exit');
-    const asked: string[] = [];
-    const server = createServer((request, response) => {
-      asked.push(request.url ?? '');
-      response.end(readFileSync(path.join(dataDir, 'archive.tar.gz')));
+    const archive = readFileSync(path.join(dataDir, 'archive.tar.gz'));
+    let requests = 0;
+    const server = createServer((_, response) => {
+      requests += 1;
+      response.end(archive);
     }).listen(0, '127.0.0.1');
     await once(server, 'listening');
-    const downloadUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
     vi.stubEnv('PATH', withoutTemporal());
 
+    const other = { url, sha256: 'f'.repeat(64) };
+    const forged = path.join(dataDir, 'forged');
+    const refused = await findTemporal({ cacheDir: forged, log, archive: other }).catch(
+      (error: unknown) => error,
+    );
+    expect(refused).toMatchObject({ message: expect.stringContaining('instead of ffff') as string });
+    expect(
+      readdirSync(forged, { recursive: true }).filter((name) => path.basename(String(name)) === 'temporal'),
+    ).toEqual([]);
+
     const fresh = path.join(dataDir, 'cache');
-    const first = await findTemporal({ cacheDir: fresh, log, downloadUrl });
+    const search = { cacheDir: fresh, log, archive: { url, sha256: sha256Of(archive) } };
+    const first = await findTemporal(search);
     expect(first.source).toBe('download');
     expect(readFileSync(first.path, 'utf8')).toBe(program);
-    expect(await findTemporal({ cacheDir: fresh, log, downloadUrl })).toEqual({
-      path: first.path,
-      source: 'cache',
-    });
-    expect(asked).toEqual([expect.stringMatching(/^\/cli\/archive\/v1\.5\.1\?platform=\w+&arch=\w+$/)]);
+    expect(await findTemporal(search)).toEqual({ path: first.path, source: 'cache' });
+    expect(requests).toBe(2);
     server.close();
   });
 
   test('names every alternative when there is no program to start', async () => {
     vi.stubEnv('PATH', path.join(dataDir, 'empty'));
-    const search = { cacheDir: path.join(dataDir, 'cache'), log, downloadUrl: 'http://127.0.0.1:9' };
+    const archive = { url: 'http://127.0.0.1:9/temporal.tar.gz', sha256: '' };
+    const search = { cacheDir: path.join(dataDir, 'cache'), log, archive };
     await expect(findTemporal(search)).rejects.toMatchObject({
       type: 'Temporal.Unavailable',
       message: expect.stringMatching(
@@ -245,6 +256,8 @@ describe('Temporal', () => {
     });
   });
 });
+
+const sha256Of = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
 /** The PATH of this run without folders that hold a Temporal CLI. */
 function withoutTemporal(): string {

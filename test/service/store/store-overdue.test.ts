@@ -76,7 +76,7 @@ async function found(tenant: string, most = 100): Promise<string[]> {
   return sessions.filter((one) => one.tenant === tenant).map(({ session }) => session);
 }
 
-describe('a session waits for work', () => {
+describe('a session needs a measurement', () => {
   test('from the append that reaches a size on, and is overdue if no workflow measures it soon', async () => {
     const ids = newSession();
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2), policy: small });
@@ -114,7 +114,7 @@ describe('a session waits for work', () => {
   });
 });
 
-describe('a session does not wait for work', () => {
+describe('a session needs no measurement', () => {
   const ends: [string, (ids: SessionIds) => Promise<unknown>][] = [
     ['paused', (ids) => setPaused(pool, ids, true)],
     ['closed', (ids) => closeSession(pool, ids)],

@@ -7,6 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { sessionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
+import { macOf } from '../../../activities/inline-turn.js';
 import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
 import { status } from '../../support/model-replies.js';
 import { startStack, type Stack } from '../../support/stack.js';
@@ -73,25 +74,26 @@ test('a turn that is not due costs one signal and no activity', async () => {
   expect((await palimpsest.status({ session: 'quiet' })).generation).toBe(0);
 });
 
-describe('a turn signal that carries its messages', () => {
-  async function signalInline(
-    session: string,
-    turnId: string,
-    messages: unknown[],
-    of = stack,
-  ): Promise<void> {
-    const connection = await Connection.connect({ address: of.temporal.address });
-    const ids = { tenant: of.queuePrefix, session };
-    await new Client({ connection }).workflow.signalWithStart('session', {
-      workflowId: sessionWorkflowId(ids),
-      taskQueue: taskQueues(of.queuePrefix).workflow,
-      args: [{ v: 1, ...ids, idleAfterMs: 60_000 }],
-      signal: 'turn',
-      signalArgs: [{ turnId, messages }],
-    });
-    await connection.close();
-  }
+async function signalInline(
+  session: string,
+  turnId: string,
+  messages: unknown,
+  of = stack,
+  mac?: string,
+): Promise<void> {
+  const connection = await Connection.connect({ address: of.temporal.address });
+  const ids = { tenant: of.queuePrefix, session };
+  await new Client({ connection }).workflow.signalWithStart('session', {
+    workflowId: sessionWorkflowId(ids),
+    taskQueue: taskQueues(of.queuePrefix).workflow,
+    args: [{ v: 1, ...ids, idleAfterMs: 60_000 }],
+    signal: 'turn',
+    signalArgs: [{ turnId, messages, mac }],
+  });
+  await connection.close();
+}
 
+describe('a turn signal that carries its messages', () => {
   test('is refused for a tenant without permission, and listed in the status', async () => {
     const { palimpsest } = stack;
     await palimpsest.appendTurn({ session: 'inline', turnId: 'first', messages: dialogue(1)[0]! });
@@ -117,6 +119,27 @@ describe('a turn signal that carries its messages', () => {
       await allowed.stop();
     }
   });
+});
+
+test('a tenant with a key signs the turns inside its signals', async () => {
+  const signed = await startStack({ worker: false });
+  const { queuePrefix: tenant } = signed;
+  const key = 'f3a9c01be77d4c5e8a62';
+  Object.assign(signed.settings, { inlineTurnKeys: { [tenant]: key } });
+  await signed.work();
+  try {
+    const text = JSON.stringify(dialogue(1)[0]!);
+    const ids = { tenant, session: 'signed', turnId: 'one' };
+    await signalInline('signed', 'one', text, signed, macOf(key, ids, text));
+    await signalInline('signed', 'two', text, signed, macOf(key, ids, text));
+    await signalInline('signed', 'three', dialogue(1)[0]!, signed);
+    await signed.palimpsest.settled({ session: 'signed' });
+    const { messages, rejectedTurns } = await signed.palimpsest.status({ session: 'signed' });
+    expect(messages).toBe(2);
+    expect(rejectedTurns.map(({ turnId }) => turnId)).toEqual(['two', 'three']);
+  } finally {
+    await signed.stop();
+  }
 });
 
 describe('a workflow whose id names another session than its arguments', () => {

@@ -1,0 +1,73 @@
+/** Finds what a caller may do: by its bearer token, or as a caller on this machine where no token is required. */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { scopes } from '../contract/routes.js';
+import { isLoopbackAddress } from '../process/readiness.js';
+import { isStoredToken, type TokenAccess } from '../store/tokens/tokens.js';
+import { identityProvider } from './identity.js';
+import { Refused, unauthorized } from './problem.js';
+import { type ApiService, type CompleteSettings, type ConfiguredToken, isLoopback } from './settings.js';
+
+/** Throws `Api.Unauthorized`, and `Store.Unavailable` or `Identity.Unavailable` if the token cannot be checked now. */
+export type AccessOf = (request: IncomingMessage) => Promise<TokenAccess>;
+
+export function accessOf(settings: CompleteSettings, service: Pick<ApiService, 'accessByToken'>): AccessOf {
+  const configured = configuredTokens(settings.tokens);
+  const identity = settings.identity && identityProvider(settings.identity);
+  return async (request) => {
+    const { authorization } = request.headers;
+    if (authorization === undefined && !settings.requireToken) return local(request);
+    const token = /^Bearer +([\x21-\x7e]+) *$/i.exec(authorization ?? '')?.[1];
+    if (token === undefined) throw unauthorized('The header Authorization has no bearer token.');
+    const known = configured(token);
+    if (known) return known;
+    if (!isStoredToken(token)) {
+      if (identity) return identity(token);
+      throw unauthorized();
+    }
+    const stored = await service.accessByToken(token);
+    if (stored) return stored;
+    throw unauthorized();
+  };
+}
+
+/** The response time reveals nothing about a token: every digest is compared, each in constant time. */
+function configuredTokens(tokens: readonly ConfiguredToken[]): (token: string) => TokenAccess | undefined {
+  const known = tokens.map(({ tenant, sha256 }) => ({ tenant, digest: Buffer.from(sha256, 'hex') }));
+  return (token) => {
+    const digest = createHash('sha256').update(token).digest();
+    let tenant: string | undefined;
+    for (const one of known) if (timingSafeEqual(one.digest, digest)) tenant = one.tenant;
+    return tenant === undefined ? undefined : { tenant, scopes };
+  };
+}
+
+function local(request: IncomingMessage): TokenAccess {
+  const path = foreignPart(request);
+  if (path === null) return { tenant: 'default', scopes };
+  throw new Refused(403, 'Api.Unauthorized', 'Without tokens the API serves only callers on this machine.', {
+    path,
+    hint: 'Call 127.0.0.1 or localhost directly, or send a token.',
+  });
+}
+
+/** Whether the caller is a program on this machine. */
+export function isLocal(request: IncomingMessage): boolean {
+  return foreignPart(request) === null;
+}
+
+/**
+ * The part of a request by which its caller is elsewhere; null for none. A proxy on this machine, another name of this address
+ * and a page of another site in a browser on this machine count as elsewhere.
+ */
+function foreignPart({ headers, socket }: IncomingMessage): string | null {
+  const forwarded = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'].find((name) => name in headers);
+  if (forwarded !== undefined) return `headers.${forwarded}`;
+  if (!isLoopbackAddress(socket.remoteAddress)) return 'address';
+  if (!isLoopback(nameOf(`http://${headers.host ?? ''}`))) return 'headers.host';
+  return isLoopback(nameOf(headers.origin ?? 'http://localhost')) ? null : 'headers.origin';
+}
+
+function nameOf(url: string): string {
+  return URL.canParse(url) ? new URL(url).hostname : '';
+}

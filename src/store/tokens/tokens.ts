@@ -1,0 +1,112 @@
+/** The tokens of the API in the database. Only a hash of each token is stored. */
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import type { Pool } from 'pg';
+import { checkId } from '../../contract/ids.js';
+import { type Scope, scopes } from '../../contract/routes.js';
+import { checked } from '../../contract/schema.js';
+import { type ApiToken, type CreatedToken, type TokenRequest, tokenRequest } from '../../contract/tokens.js';
+import { invalid, PalimpsestError } from '../../errors.js';
+import { read } from '../connection/transaction.js';
+
+/** The tenant of a token, and its permissions there. */
+export interface TokenAccess {
+  tenant: string;
+  scopes: readonly Scope[];
+}
+
+const prefix = 'plm_';
+const secretBytes = 32;
+
+/** Whether a text has the form of a token of the database. */
+export function isStoredToken(text: string): boolean {
+  return /^plm_[\w-]{43}$/.test(text);
+}
+
+/**
+ * The access that a token gives now; null for an unknown, expired or revoked one. The tenant is not known before this read, so
+ * it is the only one by hash. Throws `Store.Unavailable`.
+ */
+export async function accessByToken(pool: Pool, token: string): Promise<TokenAccess | null> {
+  const [found] = await read<{ tenant: string; scopes: string[] }>(
+    pool,
+    `select tenant_id as tenant, scopes from palimpsest.api_tokens
+     where sha256 = $1 and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())`,
+    [sha256Of(token)],
+  );
+  return found ? { tenant: found.tenant, scopes: knownScopes(found.scopes) } : null;
+}
+
+/** Throws `Input.Invalid`. */
+export async function createToken(pool: Pool, tenant: string, request: TokenRequest): Promise<CreatedToken> {
+  checkId(tenant, 'tenant');
+  const { name, scopes, expiresAt } = checked(tokenRequest, request);
+  if (expiresAt !== undefined && Date.parse(expiresAt) <= Date.now())
+    throw invalid(
+      `expiresAt ${expiresAt} is in the past`,
+      'expiresAt',
+      'Give a later time, or leave it out.',
+    );
+  const token = prefix + randomBytes(secretBytes).toString('base64url');
+  const [row] = await read<TokenRow>(
+    pool,
+    `insert into palimpsest.api_tokens (tenant_id, id, name, sha256, scopes, expires_at)
+     values ($1, $2, $3, $4, $5, $6) returning ${columns}`,
+    [tenant, randomUUID(), name, sha256Of(token), knownScopes(scopes), expiresAt ?? null],
+  );
+  if (row === undefined) throw new Error('the insert of a token returned no row');
+  return { ...tokenOf(row), token };
+}
+
+/** Oldest first. */
+export async function listTokens(pool: Pool, tenant: string): Promise<ApiToken[]> {
+  const rows = await read<TokenRow>(
+    pool,
+    `select ${columns} from palimpsest.api_tokens where tenant_id = $1 order by created_at, id`,
+    [tenant],
+  );
+  return rows.map(tokenOf);
+}
+
+/** A token that is revoked already keeps its time. Throws `Store.TokenNotFound`, `Input.Invalid`. */
+export async function revokeToken(pool: Pool, tenant: string, id: string): Promise<ApiToken> {
+  checkId(id, 'id', 'stored');
+  const [row] = await read<TokenRow>(
+    pool,
+    `update palimpsest.api_tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
+     where tenant_id = $1 and id = $2 returning ${columns}`,
+    [tenant, id],
+  );
+  if (row) return tokenOf(row);
+  throw new PalimpsestError('Store.TokenNotFound', `the tenant has no token with the id ${id}`, {
+    path: 'id',
+    hint: 'The list of tokens has the ids; the token itself is not its id.',
+  });
+}
+
+const columns = `id, name, scopes, created_at as "createdAt", expires_at as "expiresAt", revoked_at as "revokedAt"`;
+
+type TokenRow = {
+  id: string;
+  name: string;
+  scopes: string[];
+  createdAt: Date;
+  expiresAt: Date | null;
+  revokedAt: Date | null;
+};
+
+function tokenOf({ id, name, scopes, createdAt, expiresAt, revokedAt }: TokenRow): ApiToken {
+  return {
+    ...{ id, name, scopes: knownScopes(scopes), createdAt: createdAt.toISOString() },
+    expiresAt: expiresAt?.toISOString() ?? null,
+    revokedAt: revokedAt?.toISOString() ?? null,
+  };
+}
+
+/** Each once, in the usual order. A newer version may have stored others. */
+function knownScopes(given: readonly string[]): Scope[] {
+  return scopes.filter((scope) => given.includes(scope));
+}
+
+function sha256Of(token: string): Buffer {
+  return createHash('sha256').update(token).digest();
+}
