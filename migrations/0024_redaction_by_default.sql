@@ -7,7 +7,12 @@ ALTER TABLE "palimpsest"."tenants" ADD COLUMN "begun_redact" boolean;--> stateme
 INSERT INTO "palimpsest"."tenants" ("tenant_id", "policy", "policy_version")
   SELECT DISTINCT "tenant_id", '{}', 0 FROM "palimpsest"."sessions" ON CONFLICT DO NOTHING;--> statement-breakpoint
 UPDATE "palimpsest"."tenants" SET "begun_redact" = false;--> statement-breakpoint
+
+-- Which redaction the texts have; it changes without them if another redaction finds nothing in them.
 ALTER TABLE "palimpsest"."compactions" ADD COLUMN "redaction" text DEFAULT '' NOT NULL;--> statement-breakpoint
+DROP TRIGGER "compactions_written_once" ON "palimpsest"."compactions";--> statement-breakpoint
+CREATE TRIGGER "compactions_written_once" BEFORE UPDATE OR DELETE ON "palimpsest"."compactions"
+  FOR EACH ROW EXECUTE FUNCTION "palimpsest"."written_once"('head_tokens', 'snapshot_tokens', 'state_tokens', 'layout', 'workflow_id', 'redaction');--> statement-breakpoint
 
 -- The tenants that begin sessions without redaction, or have sessions that began without it, with the number of these sessions.
 -- Policies are stored as JSON without spaces; inside a text, the quotes of a field's name would be escaped.

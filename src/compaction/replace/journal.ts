@@ -14,7 +14,6 @@ import type { TokenCounter } from '../../tokens/counter.js';
 import { stateHash } from '../summarize/questions.js';
 import { keyByRule } from './by-rule.js';
 import type { LayerText, ReplacementInput } from './input.js';
-import { redactedState } from './redacted-memory.js';
 
 export interface Memory {
   /** All entries as shown in the context. */
@@ -41,7 +40,7 @@ export function memoryByModel(
   const before = parent.state ?? '';
   const changes = changesOf(written?.changes ?? '', stateHash(before));
   const witness = witnessIn([...evicted, ...kept, ...referenced].sort((a, b) => a.seq - b.seq));
-  const { state, unfounded } = changed(parseState(redactedState(before, input)), changes ?? '', witness);
+  const { state, unfounded } = changed(parseState(before), changes ?? '', witness);
   const entries = (written?.layers ?? []).map(({ layer, text }): Entry => ({
     layer,
     text: readNotes(text).notes,
@@ -95,7 +94,7 @@ export function memoryByRule(
     layer: one.layer,
     text: readNotes(one.text).notes,
   }));
-  return memoryOf([...before, newLayer], redactedState(parent.state, input), input, newLayer, counter);
+  return memoryOf([...before, newLayer], parent.state ?? '', input, newLayer, counter);
 }
 
 /** Fits the entries into the room that the state leaves, regardless of the plan: the oldest entries give way. */

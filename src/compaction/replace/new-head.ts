@@ -13,7 +13,7 @@ import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { draftSnapshot } from './draft.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
-import { withRedactedMemory } from './redacted-memory.js';
+import { withRedactedAnswers } from './redacted-answers.js';
 
 /** The head of a new generation: snapshot, exact values and pins; or a snapshot that needs a repair. */
 export interface MadeHead {
@@ -37,7 +37,7 @@ export function* newHead(
   kept: readonly LoggedMessage[],
   exactTokens: number,
 ): Steps<MadeHead | RepairNeeded> {
-  const input = yield* withRedactedMemory(given);
+  const input = yield* withRedactedAnswers(given);
   const { plan, policy, limits, parent, redact, source, counter } = input;
   const quotable = policy.redact === null ? evicted : yield* withoutSecrets(evicted, redact);
   const stays = policy.redact === null ? kept : yield* withoutSecrets(kept, redact);
