@@ -268,3 +268,24 @@ export function shows(redacted: string, { secrets }: Planted): boolean {
     return false;
   });
 }
+
+/** Characters in a row that show a secret. No planted secret is shorter. */
+const shownLength = 8;
+
+/** The planted secrets that a long text shows, by the rule of {@link shows}. The time is linear in the text. */
+export function shownIn(text: string): Planted[] {
+  const windows = new Map<string, Planted[]>();
+  for (const one of planted)
+    for (const secret of one.secrets)
+      for (let at = 0; at + shownLength <= secret.length; at++) {
+        const window = secret.slice(at, at + shownLength);
+        windows.set(window, [...(windows.get(window) ?? []), one]);
+      }
+  const found = new Set<Planted>();
+  for (const reading of [text, text.replace(/\\+n/g, '\n').replace(/\\+(.)/g, '$1')]) {
+    const plain = reading.replace(/[\u200B\u2060\r\n]/g, '');
+    for (let at = 0; at + shownLength <= plain.length; at++)
+      for (const one of windows.get(plain.slice(at, at + shownLength)) ?? []) found.add(one);
+  }
+  return planted.filter((one) => found.has(one));
+}

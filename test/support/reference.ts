@@ -6,16 +6,9 @@ import { settings, type Setting } from '../../src/config/schema.js';
 import { describePolicy } from '../../src/policy/describe.js';
 import { effectivePolicy } from '../../src/policy/layers.js';
 import { policySchema } from '../../src/policy/schema.js';
-import { redactorFor } from '../../src/summary/redaction/redact.js';
-import { places, planted, shows } from '../cases/secrets.js';
 
 /** Files with a place for such a table: `<!-- table: policy -->` … `<!-- end of table -->`. */
-export const documentsWithTables = [
-  'docs/configuration.md',
-  'docs/http-api.md',
-  'docs/policy.md',
-  'docs/redaction.md',
-];
+export const documentsWithTables = ['docs/configuration.md', 'docs/http-api.md', 'docs/policy.md'];
 
 const tables: Readonly<Record<string, () => string[]>> = {
   configuration: configurationTable,
@@ -26,7 +19,6 @@ const tables: Readonly<Record<string, () => string[]>> = {
       ({ method, path, summary, scope }) => `| \`${method} ${path}\` | ${summary} | \`${scope}\` |`,
     ),
   ],
-  secrets: secretsTable,
   policy: () => [
     '| field | value | default | meaning |',
     '|---|---|---|---|',
@@ -35,24 +27,6 @@ const tables: Readonly<Record<string, () => string[]>> = {
     ),
   ],
 };
-
-/** Whether each planted secret is withheld in each place, found by redacting it. */
-function secretsTable(): string[] {
-  const redact = redactorFor({ secrets: true, patterns: [] }, 'docs');
-  const withheld = (put: (text: string) => string) =>
-    planted.map((one) => redact !== null && !shows(redact(put(one.text)), one));
-  const columns = Object.values(places).map(withheld);
-  const counts = columns.map((column) => column.filter(Boolean).length);
-  return [
-    `| kind | ${Object.keys(places).join(' | ')} |`,
-    `|---|${columns.map(() => '---|').join('')}`,
-    ...planted.map(
-      ({ kind }, row) =>
-        `| ${kind} | ${columns.map((column) => (column[row] ? 'withheld' : '**shown**')).join(' | ')} |`,
-    ),
-    `| of ${planted.length} | ${counts.join(' | ')} |`,
-  ];
-}
 
 /** The document with every table generated from the sources. Throws if it names an unknown table. */
 export function withTables(document: string): string {
