@@ -1,6 +1,6 @@
 /** Asks a summarizer given as a function, and stores every accepted answer under its content key. */
 import { createHash } from 'node:crypto';
-import { redactorFor } from '../../summary/redaction/redact.js';
+import type { Redact } from '../../summary/redaction/redact.js';
 import { isFailure, isFailureType, isModelFailure, PalimpsestError } from '../../errors.js';
 import type { Policy } from '../../policy/defaults.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
@@ -57,6 +57,7 @@ export class MemoryAsker {
     private readonly log: MemoryLog,
     private readonly snapshotOf: (generation: number) => string | null,
     private readonly parent: () => Pick<Parent, 'state'>,
+    private readonly redact: Redact,
   ) {}
 
   store(key: string, text: string): void {
@@ -255,7 +256,7 @@ export class MemoryAsker {
         this.policy.summary.mode === 'journal'
           ? journalPrompt(this.policy.summary)
           : promptSettings(this.policy.summary),
-      redact: redactorFor(this.policy.redact, '') ?? ((text) => text),
+      redact: this.redact,
       counter: this.counter,
     };
   }

@@ -194,7 +194,7 @@ const noName =
 
 /** The name of a secret, with what may precede and follow it: `DB_PASSWORD_2`, `spring.datasource.password`, `userPassword`. */
 const name = `(?:(?:${noName}(?:${secretWord}))|(?<![A-Za-z])(?:[A-Za-z0-9]{1,40}[_.-]){0,6}${noName}(?:${shortWord}))(?:[_-]?(?:\\d{1,3}|prod|staging|test|dev|live|old|new|value|b64|base64))?`;
-const assigned = `\\s{0,3}(?::=|=>|->|==?|:|：|\\|)\\s{0,3}`;
+const assigned = `(?:\\s{0,3}(?::=|=>|->|==?|:|：)\\s{0,3}|\\s{1,3}\\|\\s{1,3})`;
 
 const notHarmless = (value: string, given: Given): boolean => !isHarmless(value, given);
 

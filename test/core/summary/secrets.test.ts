@@ -107,6 +107,7 @@ describe('unchanged:', () => {
       'The password is incorrect. Your password must be at least 8 characters. Reset your password at https://x.com/reset?x=1',
     ],
     ['code', 'password: z.string().min(8), if (token === "abc") { passwordField.type = "text" }'],
+    ['alternatives of a pattern', 'grep -E "^not ok|^# (tests|pass|fail)" and /pass|fail1|skip/'],
     [
       'placeholders',
       'api_key="YOUR_API_KEY" export OPENAI_API_KEY=<your-key> Authorization: Bearer $TOKEN postgres://user:password@localhost',
