@@ -43,7 +43,7 @@ export async function askingFor(
   return {
     tenant: ids.tenant,
     summarizer,
-    prompt: { ...prompt, hash: `${prompt.hash}${summarizer.redaction}` },
+    prompt,
     redact: redactorOf(policy, ids.tenant, signal),
     counter: counterFor(summarizer.tokenizer),
     incarnation,

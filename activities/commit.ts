@@ -176,6 +176,7 @@ function replacementToStore(
     method,
     throughSeq: plan.throughSeq,
     carriedSeq: plan.carriedSeq,
+    redaction: plan.summarizer.redaction,
     evicted: plan.evictedMessages,
     chunks: written?.chunks.length ?? 0,
     chunksByRule: chunksByRule ?? 0,

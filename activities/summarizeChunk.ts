@@ -41,12 +41,12 @@ export function summarizeChunk(dependencies: Dependencies) {
       try {
         const { notes } = step;
         if (!notes) {
-          const question = chunkQuestion(asking, step, members, previous, originals);
+          const question = await chunkQuestion(asking, step, members, previous, originals);
           return await answerOnce(dependencies, asking, question, payer, attempt);
         }
         const state = await stateOf(dependencies, payer, payer.baseGeneration);
         const around = () => aroundOf(dependencies, payer, notes, state);
-        const question = notesQuestion(asking, step, members, around, originals);
+        const question = await notesQuestion(asking, step, members, around, originals);
         const digest = await answerOnce(dependencies, asking, question, payer, attempt);
         const text = await digestText(dependencies, payer, digest.key);
         return { ...digest, ...notedAs(text, state, asking.counter) };

@@ -134,9 +134,10 @@ export function withDefaults(input: PolicyInput): Policy {
       perCompaction: input.spend?.perCompaction ?? null,
       perSession: input.spend?.perSession ?? null,
     },
-    redact: input.redact
-      ? { secrets: input.redact.secrets ?? true, patterns: input.redact.patterns ?? [] }
-      : null,
+    redact:
+      input.redact === false
+        ? null
+        : { secrets: input.redact?.secrets ?? true, patterns: input.redact?.patterns ?? [] },
     retention: { digests: input.retention?.digests ?? 30 * 24 * 3_600_000 },
     deadCallAfter: input.deadCallAfter ?? 600_000,
     debounceMs: input.debounceMs ?? 0,

@@ -312,7 +312,9 @@ export const policySchema = z.strictObject({
         secrets: z
           .boolean()
           .optional()
-          .describe('Whether keys and tokens in known formats are redacted. Default true.'),
+          .describe(
+            'Whether passwords, keys, tokens, card and account numbers in [known forms](redaction.md) are redacted. Default true.',
+          ),
         patterns: z
           .array(patternSchema)
           .max(100)
@@ -324,7 +326,7 @@ export const policySchema = z.strictObject({
     ])
     .optional()
     .describe(
-      'Replaces secrets with `[REDACTED:kind:hash]` in everything that goes to the summarizer, the summary or the exact values. The log keeps the originals. Default false.',
+      'Replaces secrets with `[REDACTED:kind:hash]` in everything that goes to the summarizer, the head or an embeddings endpoint. The log keeps the originals. `false` switches this off. Default `{}`; `false` in sessions that began before it was the default.',
     ),
   retention: retentionSchema.optional(),
   deadCallAfter: milliseconds

@@ -6,6 +6,9 @@ import { escapeTags } from '../conversation/tags.js';
 import type { Recovery } from '../policy/defaults.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
+import type { Steps } from '../steps.js';
+import { redacting, type Redact } from './redaction/redact.js';
+import { redactedMessages } from './redaction/withheld.js';
 import type { Snapshot } from './answer/accept.js';
 import { nonceFor, pinsBlock } from './answer/pins.js';
 import { leftOut, placedLayers } from './answer/sections.js';
@@ -66,6 +69,35 @@ function composed(
   };
 }
 
+/**
+ * The head with every text redacted except pinned texts that the policy names. `matched`: pinned texts that patterns found. In
+ * heads of earlier versions, all pinned texts are redacted.
+ */
+export function* redactedHead(
+  head: Head,
+  matched: readonly string[],
+  redact: Redact,
+  counter: TokenCounter,
+): Steps<Head> {
+  const [turn, ...messages] = yield* redactedMessages(head.messages, redact);
+  const pieces = piecesOf(head);
+  if (turn === undefined) return head;
+  const tokens = messages.map((message) => countMessage(message, counter));
+  if (pieces === null)
+    return { ...head, messages: [turn, ...messages], tokens: [countMessage(turn, counter), ...tokens] };
+  const shown: Piece[] = [];
+  for (const { part, text } of pieces)
+    shown.push({ part, text: part === 'pins' ? pins(text) : yield* redacting(redact, text) });
+  return composed(shown, { messages, tokens, carriedSeq: head.carriedSeq }, counter);
+
+  function pins(block: string): string {
+    return matched.reduce(
+      (text, pin) => text.replaceAll(`>${pin}</pin`, () => `>${redact(pin)}</pin`),
+      block,
+    );
+  }
+}
+
 /** A head in which one line replaces the entries on these messages. */
 export interface ShorterHead {
   head: Head;
@@ -114,14 +146,20 @@ interface Journal {
   after: Piece[];
 }
 
-function journalOf({ messages, layout }: Head): Journal | null {
+/** The parts of the summary turn; null for heads of earlier versions. */
+function piecesOf({ messages, layout }: Head): Piece[] | null {
   const turn = messages[0]?.content;
   if (!layout || typeof turn !== 'string') return null;
   let at = 0;
-  const pieces = layout.stretches.map(({ part, characters }): Piece => {
+  return layout.stretches.map(({ part, characters }): Piece => {
     at += characters;
     return { part, text: turn.slice(at - characters, at) };
   });
+}
+
+function journalOf(head: Head): Journal | null {
+  const pieces = piecesOf(head);
+  if (pieces === null) return null;
   const isEntry = ({ part }: Piece) => part === 'journal' || part === 'exact';
   const [first, last] = [pieces.findIndex(isEntry), pieces.findLastIndex(isEntry)];
   if (first === -1) return null;

@@ -13,6 +13,7 @@ import { assertMigrated } from '../../store/connection/migrate.js';
 import { eraserOf, maintenanceOf, openPool } from '../../store/connection/pool.js';
 import { read } from '../../store/connection/transaction.js';
 import { countOverdue } from '../../store/sessions/overdue.js';
+import { tenantsWithoutRedaction } from '../../store/sessions/unredacted.js';
 import { connectClient, type TemporalSettings } from '../../temporal/connection.js';
 import { searchAttributeTypes, sweepId, taskQueues } from '../../temporal/names.js';
 import { ago, count, plural, span } from '../terminal/numbers.js';
@@ -39,6 +40,7 @@ export async function* checkPostgres(
     if (migrated.level === 'ok') {
       yield await checkRoles(pool);
       yield await checkOverdue(pool);
+      yield await checkRedaction(pool);
     }
     yield await checkCompression(pool);
     yield await checkConnections(pool);
@@ -341,5 +343,23 @@ async function checkOverdue(pool: Pool): Promise<Finding> {
     'overdue',
     detail,
     'Check that the sweep runs and that workers serve the queues workflow and database.',
+  );
+}
+
+/** Tenants that a finding names. */
+const mostNamed = 20;
+
+/** Finds the tenants that still have the earlier default of `redact`. */
+async function checkRedaction(pool: Pool): Promise<Finding> {
+  const tenants = await tenantsWithoutRedaction(pool);
+  if (tenants.length === 0) return ok('redaction', 'on by default for every tenant');
+  const named = tenants
+    .slice(0, mostNamed)
+    .map(({ tenant, sessions }) => (sessions === 0 ? tenant : `${tenant} (${plural(sessions, 'session')})`));
+  const more = tenants.length > mostNamed ? ` and ${count(tenants.length - mostNamed)} more` : '';
+  return warn(
+    'redaction',
+    `off, as under an earlier version, for ${plural(tenants.length, 'tenant')}: ${named.join(', ')}${more}`,
+    'Secrets of these tenants reach the summarizer. Add "redact": {} to the policy of each tenant: palimpsest policy set.',
   );
 }

@@ -1,6 +1,6 @@
 /** Asks a summarizer given as a function, and stores every accepted answer under its content key. */
 import { createHash } from 'node:crypto';
-import { redactorFor } from '../../summary/redaction/redact.js';
+import type { Redact } from '../../summary/redaction/redact.js';
 import { isFailure, isFailureType, isModelFailure, PalimpsestError } from '../../errors.js';
 import type { Policy } from '../../policy/defaults.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
@@ -38,6 +38,12 @@ import type { Summarized } from '../summarize/summarize.js';
 /** Asks one question. After a failure for which `spares` returns false, no further question is asked. */
 type Answer = (question: Question, spares?: (error: unknown) => boolean) => Promise<DigestRef>;
 
+/** The requests of one compaction. `assertGoing` throws the failure after which no request is sent any more. */
+interface Asked {
+  calls: Generation['calls'];
+  assertGoing: () => void;
+}
+
 const isOverflow = (error: unknown): error is PalimpsestError => isFailure(error, 'Llm.ContextOverflow');
 
 export class MemoryAsker {
@@ -51,6 +57,7 @@ export class MemoryAsker {
     private readonly log: MemoryLog,
     private readonly snapshotOf: (generation: number) => string | null,
     private readonly parent: () => Pick<Parent, 'state'>,
+    private readonly redact: Redact,
   ) {}
 
   store(key: string, text: string): void {
@@ -86,9 +93,12 @@ export class MemoryAsker {
     /** Set after a failure that concerns all questions; no further question is then asked. */
     let ended: { error: unknown } | null = null;
     const answer: Answer = async (question, spares = isOverflow) => {
-      if (ended) throw ended.error;
+      const assertGoing = () => {
+        if (ended) throw ended.error;
+      };
+      assertGoing();
       try {
-        return await this.answer(question, summarizer, calls);
+        return await this.answer(question, summarizer, { calls, assertGoing });
       } catch (error) {
         if (!spares(error)) ended = { error };
         throw error;
@@ -123,9 +133,9 @@ export class MemoryAsker {
         const members = this.log.members(chunk.fromSeq, chunk.throughSeq);
         const previous = step.fold ? this.previous(step.foldGeneration) : null;
         const originals = () => Promise.resolve(read());
-        const question = notes
+        const question = await (notes
           ? notesQuestion(asking, step, members, () => Promise.resolve(this.around(notes)), originals)
-          : chunkQuestion(asking, step, members, previous, originals);
+          : chunkQuestion(asking, step, members, previous, originals));
         try {
           const digest = await answer(question, rulesServe ? isOfChunk : isOverflow);
           return notes ? this.noted(digest, asking) : digest;
@@ -191,18 +201,14 @@ export class MemoryAsker {
     return { ...digest, ...notedAs(this.textOf(digest.key), this.parent().state ?? '', counter) };
   }
 
-  private async answer(
-    question: Question,
-    summarizer: Summarizer | null,
-    calls: Generation['calls'],
-  ): Promise<DigestRef> {
+  private async answer(question: Question, summarizer: Summarizer | null, asked: Asked): Promise<DigestRef> {
     const { key } = question;
     // A question of a compaction written ahead may still be in flight; if it fails, it is asked again.
     await this.flights.get(key)?.catch(() => null);
     const stored = this.texts.get(key);
     if (stored !== undefined) return this.reference(key, stored, true);
     if (summarizer === null) throw new PalimpsestError('Llm.Unavailable', 'there is no summarizer');
-    const flight = this.ask(question, summarizer, calls);
+    const flight = this.ask(question, summarizer, asked);
     this.flights.set(key, flight);
     try {
       return await flight;
@@ -214,10 +220,11 @@ export class MemoryAsker {
   private async ask(
     question: Question,
     summarizer: Summarizer,
-    calls: Generation['calls'],
+    { calls, assertGoing }: Asked,
   ): Promise<DigestRef> {
     const { key, kind } = question;
     const { request, accept } = await question.prepare();
+    assertGoing();
     const answered: unknown = await summarizer(request, { kind, maxTokens: request.maxTokens });
     if (typeof answered !== 'string')
       throw new PalimpsestError(
@@ -249,7 +256,7 @@ export class MemoryAsker {
         this.policy.summary.mode === 'journal'
           ? journalPrompt(this.policy.summary)
           : promptSettings(this.policy.summary),
-      redact: redactorFor(this.policy.redact, '') ?? ((text) => text),
+      redact: this.redact,
       counter: this.counter,
     };
   }

@@ -48,6 +48,8 @@ export interface ConversationOptions {
   counter?: TokenCounter;
   /** Unix milliseconds, for the age of unanswered calls. @default derived from the number of messages, so that runs are reproducible */
   now?: () => number;
+  /** Keys the hashes of redacted texts, so that they are those of a service's tenant. @default '' */
+  tenant?: string;
 }
 
 export class Conversation {
@@ -72,13 +74,13 @@ export class Conversation {
   /** Whether a generation was committed since the last turn. The request of that turn may have contained the replaced messages. */
   private hasMoved = false;
 
-  constructor({ policy = {}, counter, now }: ConversationOptions = {}) {
+  constructor({ policy = {}, counter, now, tenant = '' }: ConversationOptions = {}) {
     this.policy = policyOf({ session: parsePolicy(policy) });
     this.limits = limitsOf(this.policy);
     this.counter = counter ?? counterFor(this.limits.tokenizer);
     this.now = now ?? (() => this.log.length * 60_000);
     this.marks = marksFor(this.limits, 0);
-    this.redact = redactorFor(this.policy.redact, '') ?? ((text) => text);
+    this.redact = redactorFor(this.policy.redact, tenant) ?? ((text) => text);
     this.store = new MemoryStore(this.counter);
     this.asker = new MemoryAsker(
       this.policy,
@@ -86,6 +88,7 @@ export class Conversation {
       this.store.log,
       (generation) => this.generations[generation - 1]?.snapshot ?? null,
       () => this.store.parent(),
+      this.redact,
     );
   }
 

@@ -5,10 +5,11 @@ import type { TokenizerName } from '../../tokens/counter.js';
 
 /**
  * Why a compaction runs. `reduce` commits reductions only and has no archive part; `resummarize` evicts nothing and has a
- * model rewrite the fallback's summary; `restore` restores an earlier generation; `backfill` belongs to a backfill job.
+ * model rewrite the fallback's summary; `restore` restores an earlier generation; `redact` redacts the standing memory under another
+ * redaction; `backfill` belongs to a backfill job.
  */
 export type CompactionReason =
-  'trigger' | 'manual' | 'idle' | 'reduce' | 'resummarize' | 'restore' | 'backfill';
+  'trigger' | 'manual' | 'idle' | 'reduce' | 'resummarize' | 'restore' | 'redact' | 'backfill';
 
 export type Method = 'model' | 'extractive' | 'none';
 

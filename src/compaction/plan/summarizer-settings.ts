@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/defaults.js';
+import { FORMS_VERSION } from '../../summary/redaction/forms.js';
 import type { SummarizerSettings } from './plan-types.js';
 
 /** Used if neither policy nor environment names a model. */
@@ -9,11 +10,14 @@ const defaultModel = 'gpt-4o-mini';
 /** Share of the summarizer's window that plans use; the rest absorbs differences from the provider's counts. */
 const countMargin = 0.95;
 
-/** '' without redaction. */
+/** Identifies what is redacted, including the version of the known forms; '' without redaction. */
 export function redactionOf({ redact }: Pick<Policy, 'redact'>): string {
-  return redact === null
-    ? ''
-    : createHash('sha256').update(JSON.stringify(redact)).digest('hex').slice(0, 16);
+  if (redact === null) return '';
+  const forms = redact.secrets ? { forms: FORMS_VERSION } : {};
+  return createHash('sha256')
+    .update(JSON.stringify({ ...redact, ...forms }))
+    .digest('hex')
+    .slice(0, 16);
 }
 
 export function settingsOf(policy: Policy, limits: Limits): SummarizerSettings {

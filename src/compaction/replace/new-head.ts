@@ -10,8 +10,10 @@ import { exactValues } from '../../summary/journal/exact.js';
 import { writtenIn } from '../../summary/journal/witness.js';
 import { withoutSecrets } from '../../summary/redaction/withheld.js';
 import type { TokenCounter } from '../../tokens/counter.js';
+import { countMessage } from '../../tokens/message.js';
 import { draftSnapshot } from './draft.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
+import { withRedactedAnswers } from './redacted-answers.js';
 
 /** The head of a new generation: snapshot, exact values and pins; or a snapshot that needs a repair. */
 export interface MadeHead {
@@ -30,19 +32,22 @@ export interface MadeHead {
 }
 
 export function* newHead(
-  input: ReplacementInput,
+  given: ReplacementInput,
   evicted: readonly LoggedMessage[],
   kept: readonly LoggedMessage[],
   exactTokens: number,
 ): Steps<MadeHead | RepairNeeded> {
+  const input = yield* withRedactedAnswers(given);
   const { plan, policy, limits, parent, redact, source, counter } = input;
   const quotable = policy.redact === null ? evicted : yield* withoutSecrets(evicted, redact);
   const stays = policy.redact === null ? kept : yield* withoutSecrets(kept, redact);
   const drafted = draftSnapshot(input, quotable, stays, counter);
   if ('repair' in drafted) return drafted;
   const { snapshot, layers, state, method, newLayer } = drafted;
-  const { pinned, matched } = yield* pinsFor(input, evicted);
-  const carried = messageOf(plan.carriedSeq, input);
+  const { pinned, matched } = yield* pinsFor(input, quotable);
+  const original = messageOf(plan.carriedSeq, input);
+  const carried =
+    original && policy.redact !== null ? yield* carriedWithoutSecrets(original, input) : original;
   const common = {
     snapshot,
     state,
@@ -83,6 +88,15 @@ export function* newHead(
     if (seq === null) return null;
     return [...source.tail, ...referenced].find((logged) => logged.seq === seq) ?? null;
   }
+}
+
+/** The carried request as the head keeps it. */
+function* carriedWithoutSecrets(
+  original: LoggedMessage,
+  { redact, counter }: ReplacementInput,
+): Steps<LoggedMessage> {
+  const [shown = original] = yield* withoutSecrets([original], redact);
+  return { ...shown, tokens: countMessage(shown.message, counter) };
 }
 
 /** Whether a model should rewrite this summary once one is available. */

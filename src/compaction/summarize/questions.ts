@@ -52,6 +52,45 @@ export interface Previous {
   sha256: string;
 }
 
+/** A message of a chunk: the hash of its original in hex, and the time when it was said. */
+interface Member {
+  seq: number;
+  sha256: string;
+  at?: string;
+}
+
+/**
+ * The messages of a chunk as the summarizer reads them. A message in which something is redacted has the hash of its redacted
+ * text, so that answers stay valid under any redaction that shows the summarizer the same text.
+ */
+async function shownMembers(
+  { summarizer, redact }: Asking,
+  members: readonly Member[],
+  originals: () => Promise<readonly LoggedMessage[]>,
+): Promise<{ members: readonly Member[]; readMessages: () => Promise<readonly LoggedMessage[]> }> {
+  if (summarizer.redaction === '') return { members, readMessages: originals };
+  const read = await originals();
+  const messages = await readable(read, summarizer, redact);
+  const hidden = new Map<number, string>();
+  for (const [index, { seq, message }] of messages.entries()) {
+    const text = JSON.stringify(message);
+    if (text !== JSON.stringify(read[index]?.message)) hidden.set(seq, sha256Of(text));
+  }
+  return {
+    members: members.map((one) => ({ ...one, sha256: hidden.get(one.seq) ?? one.sha256 })),
+    readMessages: () => Promise.resolve(messages),
+  };
+}
+
+function shownPrevious({ redact }: Asking, previous: Previous | null): Previous | null {
+  const text = redact(previous?.text ?? '');
+  return previous === null || text === previous.text ? previous : { text, sha256: sha256Of(text) };
+}
+
+function sha256Of(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
 /** Minimum requested tokens of a digest. */
 const shortestDigest = 64;
 
@@ -60,15 +99,17 @@ export function digestTokens({ tokens }: ChunkRef, maxTokens: number): number {
   return Math.min(maxTokens, Math.max(shortestDigest, Math.floor(tokens / 2)));
 }
 
-export function chunkQuestion(
+export async function chunkQuestion(
   asking: Asking,
   step: ChunkStep,
-  members: readonly { seq: number; sha256: string }[],
-  previous: Previous | null,
+  logged: readonly Member[],
+  taken: Previous | null,
   originals: () => Promise<readonly LoggedMessage[]>,
-): Question {
+): Promise<Question> {
   const { chunk, fold } = step;
   const { counter } = asking;
+  const { members, readMessages } = await shownMembers(asking, logged, originals);
+  const previous = shownPrevious(asking, taken);
   const kind = fold ? 'fold' : 'chunk';
   const maxTokens = digestTokens(chunk, step.maxTokens);
   const key = digestKey({
@@ -86,7 +127,7 @@ export function chunkQuestion(
     kind,
     key,
     async prepare() {
-      const messages = await readable(await originals(), asking.summarizer, asking.redact);
+      const messages = await readMessages();
       const transcript = transcriptOf(chunk, messages);
       const sources = once(() => readAhead(sourcesIn(readBy(chunk, messages), [before])));
       const requestWith = (text: string, before: string | null) =>
@@ -100,7 +141,7 @@ export function chunkQuestion(
               prompt: asking.prompt,
             })
           : chunkRequest({ transcript: text, key, maxTokens, prompt: asking.prompt });
-      const before = previous ? asking.redact(previous.text) : null;
+      const before = previous?.text ?? null;
       const inputTokens = once(
         () => counter.count(transcript) + (before === null ? 0 : counter.count(before)),
       );
@@ -126,10 +167,11 @@ export function chunkQuestion(
 export function mergeQuestion(
   asking: Asking,
   { digests, coveredTokens, root, maxTokens }: MergeStep,
-  previous: Previous | null,
+  taken: Previous | null,
   textsOf: (keys: readonly string[]) => Promise<string[]>,
 ): Question {
   const { counter } = asking;
+  const previous = shownPrevious(asking, taken);
   const kind = root ? 'fold' : 'merge';
   const key = digestKey({
     ...keyParts(asking),
@@ -141,8 +183,8 @@ export function mergeQuestion(
     kind,
     key,
     async prepare() {
-      const texts = await textsOf(digests);
-      const before = previous ? asking.redact(previous.text) : null;
+      const texts = (await textsOf(digests)).map(asking.redact);
+      const before = previous?.text ?? null;
       const asked = { digests: texts, key, maxTokens, prompt: asking.prompt };
       const request = root ? foldRequest({ ...asked, previous: before }) : mergeRequest(asked);
       const empty = { ...asked, digests: [] };
@@ -171,14 +213,15 @@ export interface NotesAround {
   state: AskedState | null;
 }
 
-export function notesQuestion(
+export async function notesQuestion(
   asking: Asking,
   { chunk, maxTokens }: Pick<ChunkStep, 'chunk' | 'maxTokens'>,
-  members: readonly { seq: number; sha256: string; at?: string }[],
+  logged: readonly Member[],
   around: () => Promise<NotesAround>,
   originals: () => Promise<readonly LoggedMessage[]>,
-): Question {
+): Promise<Question> {
   const { counter, redact, prompt } = asking;
+  const { members, readMessages } = await shownMembers(asking, logged, originals);
   const hours = hoursIn(chunk, members);
   const shownAs = ({ seq, sha256 }: { seq: number; sha256: string }): string => {
     const hour = hours.get(seq);
@@ -195,7 +238,7 @@ export function notesQuestion(
     key,
     async prepare() {
       const { before, follows, state } = await around();
-      const messages = await readable(await originals(), asking.summarizer, redact);
+      const messages = await readMessages();
       const staying = await readable(follows, asking.summarizer, redact);
       const mark = markFor(key, recordOf(chunk, messages, '') + followingOf(staying, ''));
       const transcript = recordOf(chunk, messages, mark);
@@ -326,7 +369,7 @@ export function notedAs(
 
 /** Identifies a state, in hex. */
 export function stateHash(text: string): string {
-  return createHash('sha256').update(text).digest('hex').slice(0, 16);
+  return sha256Of(text).slice(0, 16);
 }
 
 /** Asks for a shorter form of a snapshot that was too long. */

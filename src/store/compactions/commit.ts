@@ -40,6 +40,8 @@ export interface CommitInput {
   pinned?: string[];
   /** A model must write this snapshot again as soon as a model answers. */
   fallback?: boolean;
+  /** Identifies the redaction of these texts. @default '', none */
+  redaction?: string;
   /** Null while there is no head. */
   head: Head | null;
   carriedSeq: number | null;
@@ -144,6 +146,7 @@ async function store(
       head: head && head.messages.length > 0 ? JSON.stringify(head.messages) : null,
       headTokens: head?.tokens ?? [],
       layout: head?.layout ?? null,
+      redaction: input.redaction ?? '',
       coverage: coverage.map(({ reason, ...range }) =>
         reason === undefined ? range : { ...range, reason: storable(reason) },
       ),

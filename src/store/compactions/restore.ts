@@ -4,6 +4,7 @@ import type { Pool } from 'pg';
 import { marksBeyond } from '../../limits/limits.js';
 import { PalimpsestError } from '../../errors.js';
 import { toCompaction, type CompactionRow } from './generations.js';
+import { type Generation, isStale, presentRedaction, redactedGeneration } from './redacted.js';
 import { liveSizes, recount } from '../sessions/recount.js';
 import { compactions } from '../schema/compactions.js';
 import { limitsOfSession } from '../sessions/settings.js';
@@ -48,6 +49,27 @@ export async function restore(pool: Pool, ids: SessionIds, generation: number): 
   }
 }
 
+/**
+ * Redacts the session's memory if it was written under another redaction than the policy's: by code, in a new generation that
+ * evicts nothing. Resolves to whether it was.
+ */
+export async function redactMemory(pool: Pool, ids: SessionIds): Promise<boolean> {
+  return withSession(pool, ids, async (tx) => {
+    const session = await lockSession(tx, ids);
+    const present = await generationRow(tx, session, session.generation);
+    if (!isStale(present, session)) return false;
+    const shown = redactedGeneration(present, session);
+    if (shown !== present) await commitCopy(tx, session, present, shown, 'redact');
+    else
+      await tx.query(
+        `update palimpsest.compactions set redaction = $4
+         where tenant_id = $1 and session_id = $2 and generation = $3`,
+        [session.tenant, session.session, session.generation, presentRedaction(session)],
+      );
+    return true;
+  });
+}
+
 async function throughOf(query: Query, session: SessionRow, generation: number): Promise<number> {
   if (generation <= session.generation) {
     const [row] = await query<{ through: number }>(
@@ -69,19 +91,40 @@ async function commitRestored(
   session: SessionRow,
   restored: number,
 ): Promise<CompactionRow> {
+  const parent = await generationRow(tx, session, restored);
+  const { row, live } = await commitCopy(tx, session, parent, redactedGeneration(parent, session), 'restore');
+  const { policy, limits } = limitsOfSession(session);
+  const marks = marksBeyond(policy, limits, { tokens: live.liveTokens, messages: live.liveMessages });
+  await updateSession(tx, session, {
+    exhausted: { atSeq: session.nextSeq - 1, tokens: live.liveTokens, reason: 'restored' },
+    measureAtTokens: marks.tokens,
+    measureAtMessages: marks.messages,
+  });
+  return toCompaction(row);
+}
+
+/** Commits a generation with these texts and the reductions of its parent. */
+async function commitCopy(
+  tx: Transaction,
+  session: SessionRow,
+  parent: Generation,
+  shown: Generation,
+  reason: 'restore' | 'redact',
+): Promise<{ row: Generation; live: Awaited<ReturnType<typeof liveSizes>> }> {
   const { tenant, session: name } = session;
   const generation = session.generation + 1;
-  const parent = await generationRow(tx, session, restored);
   const { throughSeq } = parent;
-  // The new generation has the same head and reductions, so its context has the same size.
-  const live = await liveSizes(tx.query, { ...session, generation: restored, throughSeq });
+  // The new generation has the same messages and reductions, so only its head has another size.
+  const before = await liveSizes(tx.query, { ...session, generation: parent.generation, throughSeq });
+  const grown = sum(shown.headTokens) - sum(parent.headTokens);
+  const live = { ...before, liveTokens: before.liveTokens + grown };
   const committing = tx.db.insert(compactions).values({
-    ...parent,
+    ...shown,
     generation,
-    parentGeneration: restored,
+    parentGeneration: parent.generation,
     parentThroughSeq: throughSeq,
     fromSeq: throughSeq + 1,
-    reason: 'restore',
+    reason,
     method: 'none',
     coverage: [],
     evicted: 0,
@@ -92,7 +135,7 @@ async function commitRestored(
     ...withoutModel,
     archivePart: null,
     workflowId: '',
-    runId: `restore ${randomUUID()}`,
+    runId: `${reason} ${randomUUID()}`,
     createdAt: undefined,
   });
   const [row] = await committing.returning();
@@ -102,19 +145,10 @@ async function commitRestored(
        position, from_seq, through_seq, kind, body, tokens)
      select tenant_id, session_id, $4, budget, position, from_seq, through_seq, kind, body, tokens
      from palimpsest.reductions where tenant_id = $1 and session_id = $2 and generation = $3 and budget = 0`,
-    [tenant, name, restored, generation],
+    [tenant, name, parent.generation, generation],
   );
-  const { policy, limits } = limitsOfSession(session);
-  const marks = marksBeyond(policy, limits, { tokens: live.liveTokens, messages: live.liveMessages });
-  await updateSession(tx, session, {
-    generation,
-    throughSeq,
-    ...live,
-    exhausted: { atSeq: session.nextSeq - 1, tokens: live.liveTokens, reason: 'restored' },
-    measureAtTokens: marks.tokens,
-    measureAtMessages: marks.messages,
-  });
-  return toCompaction(row);
+  await updateSession(tx, session, { generation, throughSeq, ...live });
+  return { row, live };
 }
 
 const withoutModel = {
@@ -128,11 +162,13 @@ const withoutModel = {
   paysBackAfter: null,
 } as const;
 
+const sum = (tokens: readonly number[]) => tokens.reduce((total, count) => total + count, 0);
+
 async function generationRow(
   { db }: Transaction,
   { tenant, session }: SessionIds,
   generation: number,
-): Promise<typeof compactions.$inferSelect> {
+): Promise<Generation> {
   const [row] = await db
     .select()
     .from(compactions)

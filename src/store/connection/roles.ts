@@ -47,6 +47,7 @@ const acrossTenants = [
   'count_overdue()',
   'open_backfills(integer)',
   'pending_erasures(integer)',
+  'tenants_without_redaction()',
 ].map((name) => `palimpsest.${name}`);
 
 /**

@@ -6,6 +6,9 @@ import { inSlices, type Steps } from '../../steps.js';
 import { upToDate } from '../sessions/configure.js';
 import { toHead, toLogged } from '../log/messages.js';
 import { addReductions } from '../compactions/reductions.js';
+import { isStale } from '../compactions/redacted.js';
+import { redactMemory } from '../compactions/restore.js';
+import { isFailure } from '../../errors.js';
 import {
   checkIds,
   checkIncarnation,
@@ -162,7 +165,7 @@ from s
 union all
 select 'head', generation, through_seq, snapshot_tokens, head,
   json_build_object('headTokens', head_tokens, 'carriedSeq', carried_seq, 'parts', parts,
-    'layout', layout)::text, null, null, null, null
+    'layout', layout, 'redaction', redaction)::text, null, null, null, null
 from palimpsest.compactions
 where tenant_id = $1 and session_id = $2
   and generation = (select generation from s) and through_seq = (select through_seq from s)
@@ -191,7 +194,26 @@ const withoutBodies = snapshotStatement(
   'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
 );
 
-/** Reads again if the session first had to adopt its tenant's policy. */
+/**
+ * Redacts memory of another redaction. An agent gets its context also if the policy has a pattern that cannot be matched;
+ * compactions fail then.
+ */
+async function redactIfStale(
+  pool: Pool,
+  session: SessionRow,
+  rows: readonly SnapshotRow[],
+): Promise<boolean> {
+  const head = rows.find(({ part }) => part === 'head');
+  if (!head || head.body === null || !isStale(headNumbers(head), session)) return false;
+  try {
+    return await redactMemory(pool, session);
+  } catch (error) {
+    if (isFailure(error, 'Input.Invalid')) return false;
+    throw error;
+  }
+}
+
+/** Reads again if the session first had to adopt its tenant's policy, or to redact its memory. */
 async function readPresent(
   pool: Pool,
   ids: SessionIds,
@@ -202,7 +224,8 @@ async function readPresent(
   const rows = await readSnapshot(query, ids, statement, budget);
   const session = sessionOf(rows, ids);
   const present = await upToDate(pool, session);
-  return present === session ? rows : readSnapshot(query, ids, statement, budget);
+  const isRedacted = await redactIfStale(pool, present, rows);
+  return present === session && !isRedacted ? rows : readSnapshot(query, ids, statement, budget);
 }
 
 async function readSnapshot(
@@ -228,6 +251,7 @@ interface HeadNumbers {
   carriedSeq: number | null;
   parts: number;
   layout: HeadLayout | null;
+  redaction: string;
 }
 
 const headNumbers = ({ kind }: SnapshotRow) => JSON.parse(kind ?? '') as HeadNumbers;

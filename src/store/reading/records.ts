@@ -3,6 +3,7 @@ import type { Pool } from 'pg';
 import { partsBehind } from './replay.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
+import { presentRedaction, shownText } from '../compactions/redacted.js';
 import { toolNames } from '../log/tool-names.js';
 import { reading, type Query } from '../connection/transaction.js';
 import type { SessionRecords, SummaryRecord } from '../../contract/sessions.js';
@@ -49,15 +50,25 @@ interface RecordRow {
   tokens_after: number;
   evicted: number;
   summary: string | null;
+  redaction: string;
 }
 
-async function summaryRecords(query: Query, { tenant, session }: SessionIds): Promise<SummaryRecord[]> {
+/** The beginning of a summary; the whole summary if it must be redacted before it is cut. */
+const beginning = `case when redaction = $3 then left(snapshot, ${most.characters}) else snapshot end as summary, redaction`;
+
+function beginningOf({ summary, redaction }: Pick<RecordRow, 'summary' | 'redaction'>, session: SessionRow) {
+  if (summary === null) return null;
+  const shown = shownText(summary, redaction, session);
+  return [...shown.slice(0, 2 * most.characters)].slice(0, most.characters).join('');
+}
+
+async function summaryRecords(query: Query, session: SessionRow): Promise<SummaryRecord[]> {
   const rows = await query<RecordRow>(
     `select generation, created_at as at, reason, method, fallback, chunks_by_rule, from_seq, through_seq, tokens_before, tokens_after,
-       evicted, left(snapshot, ${most.characters}) as summary
+       evicted, ${beginning}
      from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation > 0
      order by generation desc limit ${most.records}`,
-    [tenant, session],
+    [session.tenant, session.session, presentRedaction(session)],
   );
   return rows.map((row) => ({
     generation: row.generation,
@@ -70,7 +81,7 @@ async function summaryRecords(query: Query, { tenant, session }: SessionIds): Pr
     tokensBefore: row.tokens_before,
     tokensAfter: row.tokens_after,
     evicted: row.evicted,
-    summary: row.summary,
+    summary: beginningOf(row, session),
   }));
 }
 
@@ -86,13 +97,13 @@ async function totalsOf(
   return { summariesPerformed: row?.performed ?? 0, tokensSummarized: row?.tokens ?? 0 };
 }
 
-async function summaryOf(query: Query, { tenant, session, generation }: SessionRow): Promise<string | null> {
-  const [row] = await query<{ summary: string | null }>(
-    `select left(snapshot, ${most.characters}) as summary from palimpsest.compactions
-     where tenant_id = $1 and session_id = $2 and generation = $3`,
-    [tenant, session, generation],
+async function summaryOf(query: Query, session: SessionRow): Promise<string | null> {
+  const [row] = await query<{ summary: string | null; redaction: string }>(
+    `select ${beginning} from palimpsest.compactions
+     where tenant_id = $1 and session_id = $2 and generation = $4`,
+    [session.tenant, session.session, presentRedaction(session), session.generation],
   );
-  return row?.summary ?? null;
+  return row ? beginningOf(row, session) : null;
 }
 
 /** Covers only results with a call id. Other results cannot be requested by id. */

@@ -50,6 +50,8 @@ export const compactions = palimpsest.table(
     headTokens: integer('head_tokens').array().notNull().default([]),
     /** The composition of the head's first message; null without a head, and for heads of earlier versions. */
     layout: jsonb('layout').$type<HeadLayout>(),
+    /** Identifies the redaction of these texts (`redactionOf`); '' without one, and for texts of earlier versions. */
+    redaction: text('redaction').notNull().default(''),
     /** The requests that read each evicted message, for an audit of the summary. */
     coverage: jsonb('coverage').$type<Coverage[]>().notNull().default([]),
     tokensBefore: count('tokens_before').notNull().default(0),

@@ -36,7 +36,10 @@ export const tenants = palimpsest.table(
   {
     tenantId: tenantId(),
     policy: text('policy').notNull(),
+    /** 0: the tenant has no policy. */
     policyVersion: integer('policy_version').notNull(),
+    /** False: sessions of this tenant begin without redaction, as under an earlier version; null once its policy was replaced. */
+    begunRedact: boolean('begun_redact'),
   },
   (table) => [ofOneTenant(), primaryKey({ name: 'tenants_pk', columns: [table.tenantId] })],
 );
@@ -59,6 +62,8 @@ export const sessions = palimpsest.table(
      * again.
      */
     begunMode: text('begun_mode').$type<'incremental'>(),
+    /** False as long as the session keeps the earlier default of `redact`. */
+    begunRedact: boolean('begun_redact'),
     policyVersion: integer('policy_version').notNull(),
     /** Version of the tenant's policy in `policy`; 0 for none. */
     tenantPolicyVersion: integer('tenant_policy_version').notNull().default(0),

@@ -117,6 +117,7 @@ async function apply(
     ...also,
     policy: JSON.stringify(settings.policy),
     begunMode: null,
+    begunRedact: settings.policy.begun?.redact === false ? false : null,
   });
   return { ...rest, ...change };
 }
@@ -169,7 +170,7 @@ export async function configureTenant(
     const [stored] = await query<{ policy_version: number }>(
       `insert into palimpsest.tenants as t (tenant_id, policy, policy_version) values ($1, $2, 1)
        on conflict (tenant_id) do update
-         set policy = excluded.policy, policy_version = t.policy_version + 1
+         set policy = excluded.policy, policy_version = t.policy_version + 1, begun_redact = null
        returning policy_version`,
       [tenant, JSON.stringify(parsed)],
     );
@@ -183,7 +184,7 @@ export async function findTenantPolicy(pool: Pool, tenant: string): Promise<Tena
   const [stored] = await read<{ policy: string; version: number }>(
     pool,
     { tenant },
-    'select policy, policy_version as version from palimpsest.tenants where tenant_id = $1',
+    'select policy, policy_version as version from palimpsest.tenants where tenant_id = $1 and policy_version > 0',
     [tenant],
   );
   return stored ? { policy: JSON.parse(stored.policy) as PolicyInput, version: stored.version } : null;

@@ -24,7 +24,7 @@ export interface TenantPolicy {
 }
 
 /** A session as stored; `policy` as given, without defaults. */
-export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy' | 'begunMode'> &
+export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy' | 'begunMode' | 'begunRedact'> &
   SessionIds & {
     policy: PolicyLayers;
     /** The tenant's policy, if the session has not adopted it yet. */
@@ -91,13 +91,18 @@ export function tenantPolicyOf(record: {
   newer_tenant_version?: number | null;
 }): TenantPolicy | undefined {
   const { newer_tenant_policy: policy, newer_tenant_version: version } = record;
-  if (typeof policy !== 'string' || typeof version !== 'number') return undefined;
+  if (typeof policy !== 'string' || typeof version !== 'number' || version === 0) return undefined;
   return { policy: JSON.parse(policy) as PolicyInput, version };
 }
 
-function layersOf({ policy, begun_mode: mode }: SessionRecord): PolicyLayers {
+function layersOf({ policy, begun_mode: mode, begun_redact: redact }: SessionRecord): PolicyLayers {
   const layers = JSON.parse(policy) as PolicyLayers;
-  return mode === null ? layers : { ...layers, begun: { summary: { mode } } };
+  const begun: PolicyInput = {
+    ...layers.begun,
+    ...(mode === null ? {} : { summary: { mode } }),
+    ...(redact === false ? { redact } : {}),
+  };
+  return Object.keys(begun).length === 0 ? layers : { ...layers, begun };
 }
 
 export function toSession(record: SessionRecord): SessionRow {

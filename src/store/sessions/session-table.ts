@@ -123,8 +123,9 @@ export async function insertSession(
   await query(
     `with added as (
        insert into palimpsest.sessions (tenant_id, session_id, policy, policy_version, tokenizer, budget,
-         measure_at_tokens, measure_at_messages, tenant_policy_version, format)
-       values ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9)
+         measure_at_tokens, measure_at_messages, tenant_policy_version, format, begun_redact)
+       values ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9,
+         (select t.begun_redact from palimpsest.tenants t where t.tenant_id = $1))
        on conflict do nothing
        returning tenant_id, session_id)
      insert into palimpsest.compactions (tenant_id, session_id, generation, from_seq, through_seq, reason, method)

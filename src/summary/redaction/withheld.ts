@@ -17,9 +17,16 @@ const links = new Set(['role', 'type', 'id', 'tool_call_id', 'name']);
  * words next to it, which the quotation lacks.
  */
 export function* withoutSecrets(messages: readonly LoggedMessage[], redact: Redact): Steps<LoggedMessage[]> {
-  const shown: LoggedMessage[] = [];
-  for (const logged of messages)
-    shown.push({ ...logged, message: (yield* redactedValue(logged.message, redact)) as ChatMessage });
+  const shown = yield* redactedMessages(
+    messages.map(({ message }) => message),
+    redact,
+  );
+  return messages.map((logged, index) => ({ ...logged, message: shown[index] ?? logged.message }));
+}
+
+export function* redactedMessages(messages: readonly ChatMessage[], redact: Redact): Steps<ChatMessage[]> {
+  const shown: ChatMessage[] = [];
+  for (const message of messages) shown.push((yield* redactedValue(message, redact)) as ChatMessage);
   return shown;
 }
 

@@ -375,7 +375,7 @@ describe('defaults', () => {
         summarizerOutput: 5,
       },
       spend: { perCompaction: null, perSession: null },
-      redact: null,
+      redact: { secrets: true, patterns: [] },
       retention: { digests: 2_592_000_000 },
       deadCallAfter: 600_000,
       debounceMs: 0,

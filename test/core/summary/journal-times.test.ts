@@ -99,8 +99,9 @@ describe('a session with a journal', () => {
 
   test('shows the model hours and its context days, which stay as they were committed', async () => {
     const { conversation, asked } = await played(minutes('15'));
-    expect(asked[0]).toMatch(/^<\d{3}>1 \w+ 2023-05-07 10h$/m);
-    expect(asked[0]).toMatch(/^<\d{3}>2 \w+$/m);
+    const earliest = asked.find((request) => /^<\d{3}>1 /m.test(request));
+    expect(earliest).toMatch(/^<\d{3}>1 \w+ 2023-05-07 10h$/m);
+    expect(earliest).toMatch(/^<\d{3}>2 \w+$/m);
     const { generations } = conversation;
     expect(generations.length).toBeGreaterThan(2);
     const [first] = generations;
@@ -123,7 +124,8 @@ describe('a session with a journal', () => {
       await played(null),
     ];
     expect(keysOf(same.conversation)).toEqual(keysOf(one.conversation));
-    expect(same.asked).toEqual(one.asked);
+    // Concurrent requests have no order.
+    expect(same.asked.toSorted()).toEqual(one.asked.toSorted());
     const known = new Set(keysOf(one.conversation));
     expect(keysOf(other.conversation).filter((key) => known.has(key))).toEqual([]);
     expect(keysOf(none.conversation).filter((key) => known.has(key))).toEqual([]);

@@ -243,6 +243,7 @@ describe('functions', () => {
     overdue_sessions: ['maintenance'],
     pending_erasures: ['maintenance'],
     postpone_overdue: ['maintenance'],
+    tenants_without_redaction: ['maintenance'],
     // Asks for the hash of a token, which only its holder knows.
     token_of: ['app'],
     use_pgvector: [],
@@ -285,6 +286,7 @@ describe('functions', () => {
           'TABLE(tenant text, session text, erased_at timestamp with time zone, generation integer, told_at timestamp with time zone)',
       },
       { name: 'postpone_overdue', config, result: 'void' },
+      { name: 'tenants_without_redaction', config, result: 'TABLE(tenant text, sessions integer)' },
       { name: 'token_of', config, result: 'TABLE(tenant text, scopes text[])' },
     ]);
   });
@@ -296,6 +298,7 @@ describe('functions', () => {
       'palimpsest.count_overdue()',
       'palimpsest.open_backfills(10)',
       'palimpsest.pending_erasures(10)',
+      'palimpsest.tenants_without_redaction()',
       `palimpsest.erase_only('${own}', 'x')`,
       'palimpsest.use_pgvector()',
     ])

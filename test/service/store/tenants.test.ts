@@ -9,6 +9,7 @@ import { readContextSource, readTailMetas } from '../../../src/store/reading/con
 import { openPool } from '../../support/pool.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { findSession, loadSession, setExhausted } from '../../../src/store/sessions/sessions.js';
+import { tenantsWithoutRedaction } from '../../../src/store/sessions/unredacted.js';
 import { configureTenant, findTenantPolicy } from '../../../src/store/sessions/configure.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor, registerCounter } from '../../../src/tokens/counter.js';
@@ -83,6 +84,41 @@ describe('a tenant’s policy', () => {
     expect(await modeOf(tenant!)).toBe('full_rewrite');
     await configureSession(pool, alone!, { keep: { messages: 4 } });
     expect(await modeOf(alone!)).toBe('journal');
+  });
+
+  it('of an earlier version stays without redaction until it is replaced, and so do its sessions', async () => {
+    const tenant = newTenant();
+    const redacts = async (ids: SessionIds) =>
+      policyOf((await loadSession(pool, ids)).policy).redact !== null;
+    const [old, next, later, other] = [
+      newSession(tenant),
+      newSession(tenant),
+      newSession(tenant),
+      newSession(newTenant()),
+    ];
+    await appendTurn(pool, { ...old, turnId: '1', messages: talk(2) });
+    expect(await redacts(old)).toBe(true);
+    // As the migration leaves them.
+    await pool.query(
+      "insert into palimpsest.tenants (tenant_id, policy, policy_version, begun_redact) values ($1, '{}', 0, false)",
+      [tenant],
+    );
+    await pool.query('update palimpsest.sessions set begun_redact = false where tenant_id = $1', [tenant]);
+    await appendTurn(pool, { ...next, turnId: '1', messages: talk(2) });
+    await appendTurn(pool, { ...other, turnId: '1', messages: talk(2) });
+    expect([await redacts(old), await redacts(next), await redacts(other)]).toEqual([false, false, true]);
+    expect(await findTenantPolicy(pool, tenant)).toBeNull();
+    expect(await tenantsWithoutRedaction(pool)).toEqual([{ tenant, sessions: 2 }]);
+    expect(await configureTenant(pool, tenant, { contextWindow: 64_000 })).toEqual({ policyVersion: 1 });
+    await appendTurn(pool, { ...later, turnId: '1', messages: talk(2) });
+    expect([await redacts(old), await redacts(later)]).toEqual([false, true]);
+    expect(await tenantsWithoutRedaction(pool)).toEqual([{ tenant, sessions: 2 }]);
+    await configureSession(pool, next, { keep: { messages: 4 } });
+    expect([await redacts(old), await redacts(next)]).toEqual([false, true]);
+    expect(await tenantsWithoutRedaction(pool)).toEqual([{ tenant, sessions: 1 }]);
+    await configureTenant(pool, tenant, { redact: {} });
+    expect(await redacts(old)).toBe(true);
+    expect(await tenantsWithoutRedaction(pool)).toEqual([]);
   });
 
   it('is versioned, and another tenant does not see it', async () => {

@@ -1,0 +1,158 @@
+/** Finds secrets in a text, in all its readings. */
+import type { Steps } from '../../steps.js';
+import { BARRIER, secretForms, type SecretForm } from './forms.js';
+import { manifestValues } from './manifest.js';
+import { viewsOf, type Span, type View } from './views.js';
+
+export interface Secret extends Span {
+  kind: string;
+}
+
+/** A secret and the place of its form in the list, by which overlapping secrets get one kind. */
+interface Found extends Secret {
+  rank: number;
+}
+
+/** Maximum rounds: a secret next to another may be recognized only after the other is hidden. */
+const MOST_ROUNDS = 6;
+
+/** The secrets of a text in ascending order, outside of the spans that are `known` already. */
+export function* findSecrets(text: string, known: readonly Span[] = []): Steps<Secret[]> {
+  let secrets: Found[] = [];
+  for (let round = 0; round < MOST_ROUNDS; round++) {
+    const left = withBarriers(text, [...known, ...secrets]);
+    const found: Found[] = [];
+    const { plain, joined } = viewsOf(left);
+    for (const view of plain) yield* searchIn(view, secretForms, found);
+    for (const view of joined) {
+      const broken: Found[] = [];
+      yield* searchIn(view, tokenForms, broken);
+      found.push(...broken.filter(({ from, to }) => /\n|\\n|\+/.test(left.slice(from, to))));
+    }
+    for (const view of plain.slice(0, 2)) yield* encodedIn(view, found);
+    if (found.length === 0) break;
+    secrets = united([...secrets, ...found]);
+  }
+  return secrets;
+}
+
+const tokenForms = secretForms.filter(({ token }) => token === true);
+
+function* searchIn(view: View, forms: readonly SecretForm[], found: Found[]): Steps<void> {
+  const isThere = signsIn(view.text.toLowerCase());
+  for (const one of forms) {
+    if (one.signs.length > 0 && !one.signs.some(isThere)) continue;
+    const rank = secretForms.indexOf(one);
+    for (const { from, to } of matchesOf(view.text, one))
+      found.push({ ...view.original(from, to), kind: one.kind, rank });
+    yield;
+  }
+  if (forms === secretForms)
+    for (const { from, to } of manifestValues(view.text))
+      if (!view.text.slice(from, to).includes(BARRIER))
+        found.push({ ...view.original(from, to), kind: 'password', rank: secretForms.length });
+}
+
+/** Whether a text contains a sign. A long text is read once: most signs have three characters that it lacks. */
+function signsIn(lower: string): (sign: string) => boolean {
+  const answers = new Map<string, boolean>();
+  const triples = lower.length < 1_000 ? null : new Uint8Array(1 << 16);
+  if (triples !== null) for (let at = 2; at < lower.length; at++) triples[tripleEndingAt(lower, at)] = 1;
+  return (sign) => {
+    const known = answers.get(sign);
+    if (known !== undefined) return known;
+    const isPossible = triples === null || sign.length < 3 || triples[tripleEndingAt(sign, 2)] === 1;
+    const answer = isPossible && lower.includes(sign);
+    answers.set(sign, answer);
+    return answer;
+  };
+}
+
+const tripleEndingAt = (text: string, at: number): number =>
+  (text.charCodeAt(at - 2) * 1_201 + text.charCodeAt(at - 1) * 37 + text.charCodeAt(at)) & 0xffff;
+
+function* matchesOf(text: string, { form, accepts }: SecretForm): Generator<Span> {
+  let at = 0;
+  for (;;) {
+    form.lastIndex = at;
+    const read = form.exec(text);
+    if (read === null) return;
+    const [match] = read;
+    const span = secretOf(read);
+    const value = text.slice(span.from, span.to);
+    const quoted =
+      /["'`“”„«‘「『>]/.test(text[span.from - 1] ?? '') || /["'`”’»」』]/.test(text[span.to] ?? '');
+    const isSecret =
+      value !== '' &&
+      !value.includes(BARRIER) &&
+      (accepts === undefined || accepts(value, { match, quoted }));
+    if (isSecret) yield span;
+    // A name inside a value that is no secret may have a secret of its own.
+    at = Math.max(read.index + 1, isSecret ? span.to : span.from);
+  }
+}
+
+/**
+ * The span of the group that matched, or of the whole match, without spaces around it. It ends where an escaped line or
+ * quotation ends: the reading without escapes has the rest.
+ */
+function secretOf(read: RegExpExecArray): Span {
+  const groups: Record<string, [number, number] | undefined> = read.indices?.groups ?? {};
+  const [from, to] = Object.values(groups).find((span) => span !== undefined) ?? [
+    read.index,
+    read.index + read[0].length,
+  ];
+  const whole = read.input.slice(from, to);
+  const cut = whole.search(/\\[nrt"]/);
+  const value = cut === -1 ? whole : whole.slice(0, cut);
+  return { from: from + value.length - value.trimStart().length, to: from + value.trimEnd().length };
+}
+
+/** Runs of base64, also over several lines. Their number of characters is a multiple of four, so that a longer run is read on. */
+const encoded = /[A-Za-z0-9+/_-]{24,12000}(?:\r?\n[ \t]{0,20}[A-Za-z0-9+/_-]{24,100}){0,100}={0,2}/g;
+const printable = /^[\t\n\r\x20-\x7E]*$/;
+
+/** Hides a text in base64 as a whole if it contains a secret. */
+function* encodedIn(view: View, found: Found[]): Steps<void> {
+  for (const { 0: run, index } of view.text.matchAll(encoded)) {
+    if (!printable.test(Buffer.from(run.slice(0, 32), 'base64').toString('latin1').slice(0, -1))) continue;
+    const text = Buffer.from(run, 'base64')
+      .toString('latin1')
+      .replace(/[^\x20-\x7E]{1,2}$/, '');
+    if (!printable.test(text)) continue;
+    const inside: Found[] = [];
+    const { plain } = viewsOf(text);
+    for (const one of plain) yield* searchIn(one, secretForms, inside);
+    const [first] = united(inside);
+    if (first) found.push({ ...first, ...view.original(index, index + run.length) });
+  }
+}
+
+function withBarriers(text: string, spans: readonly Span[]): string {
+  if (spans.length === 0) return text;
+  const pieces: string[] = [];
+  let copied = 0;
+  for (const { from, to } of [...spans].sort((one, other) => one.from - other.from)) {
+    if (from < copied) continue;
+    pieces.push(text.slice(copied, from), BARRIER.repeat(to - from));
+    copied = to;
+  }
+  pieces.push(text.slice(copied));
+  return pieces.join('');
+}
+
+/** Overlapping secrets become one, of the kind that is first in the list. */
+function united(found: readonly Found[]): Found[] {
+  const sorted = [...found].sort((one, other) => one.from - other.from || other.to - one.to);
+  const all: Found[] = [];
+  for (const one of sorted) {
+    const last = all.at(-1);
+    if (last === undefined || last.to <= one.from) {
+      all.push({ ...one });
+      continue;
+    }
+    last.to = Math.max(last.to, one.to);
+    if (one.rank < last.rank) [last.rank, last.kind] = [one.rank, one.kind];
+  }
+  return all;
+}
