@@ -1,6 +1,7 @@
 /**
- * Removes secrets before summarizer, summary and exact values get a text. The log keeps the original. A secret becomes
- * `[REDACTED:kind:hash]`; the hash is keyed by tenant, so that equal secrets have equal hashes within one tenant only.
+ * Removes secrets from every text before it goes to the summarizer, into the summary or into the exact values. The log keeps
+ * the original. A secret becomes `[REDACTED:kind:hash]`; the hash is keyed by tenant, so that equal secrets have equal hashes within
+ * one tenant only.
  */
 import { createHmac } from 'node:crypto';
 import type { Policy } from '../../policy/defaults.js';
@@ -11,7 +12,10 @@ interface SecretForm {
   kind: string;
   /** Every match contains one of these texts, in lower case; a text without any of them is not searched. */
   signs: readonly string[];
-  /** The secret is the group `secret`, or the whole match. All repetitions are bounded, so that matching takes linear time. */
+  /**
+   * The secret is the group `secret`, or the whole match. Matching takes linear time, because repetitions are bounded. Only the lines
+   * of a private key may be any number; a text can be divided into such lines in one way only.
+   */
   form: RegExp;
 }
 
@@ -109,7 +113,8 @@ const secretForms: readonly SecretForm[] = [
   {
     kind: 'password',
     signs: ['pass', 'pwd', 'secret', 'key', 'token', 'credential'],
-    // `DB_PASSWORD=…`, `"api_key": "…"`, `--password …`; in quotes up to the quote, otherwise a word that is not code.
+    // `DB_PASSWORD=…`, `"api_key": "…"`, `--password …`. A quoted secret ends at the closing quote. An unquoted secret is a word
+    // that does not begin a call (`name(`) or an index (`name[`).
     form: form(
       `(?<![A-Za-z])(?:[A-Za-z0-9]{1,40}[_-]){0,6}(?:${secretWord})(?:\\\\?["'\`])?\\s{0,3}(?::=|=>|[:=])\\s{0,3}(?:\\\\?["'\`](?<secret>[^"'\`\\\\\\r\\n]{4,500})\\\\?["'\`]|(?<secret2>(?![\\w.$]{1,100}[(\\[])[^\\s"'\`,;()<>{}[\\]\\\\|]{6,500}))|--(?:password|token|secret|api-key)[ =](?<secret3>[^\\s"'-][^\\s"']{3,300})`,
       'i',
@@ -117,7 +122,7 @@ const secretForms: readonly SecretForm[] = [
   },
 ];
 
-/** Values in place of a secret: placeholders in documentation, and references to the place of a secret. */
+/** Values that are written instead of a secret: placeholders in documentation, and expressions such as `process.env.KEY`. */
 const noSecret =
   /^(?:\$|%|<|\{|\*{3,}|x{4,}$|\.{3}|process\.|os\.|env[.[(]|config\.|settings\.|self\.|this\.|your|my[-_]?(?:password|secret|token)|change[-_]?me|example|redacted|undefined|null|none|true|false|string|optional|required)/i;
 
