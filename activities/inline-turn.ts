@@ -3,7 +3,7 @@
  * therefore have a key, with which its turns must be signed.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import type { SessionIds } from '../src/contract/ids.js';
+import { checkId, type SessionIds } from '../src/contract/ids.js';
 import { invalid } from '../src/errors.js';
 
 export interface InlineMessages extends SessionIds {
@@ -36,7 +36,8 @@ export function macOf(
 
 /** Returns the messages of an inline turn. Throws `Input.Invalid` if the tenant may send none, or if the signature is wrong. */
 export function inlineMessages(turn: InlineMessages, settings: InlineTurnSettings): unknown {
-  const { tenant, messages, mac } = turn;
+  const { tenant, turnId, messages, mac } = turn;
+  checkId(turnId, 'turnId', 'stored');
   const { inlineTurnTenants, inlineTurnKeys = {} } = settings;
   const key = Object.hasOwn(inlineTurnKeys, tenant) ? inlineTurnKeys[tenant] : undefined;
   if (key !== undefined) {

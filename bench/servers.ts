@@ -50,7 +50,7 @@ export async function startServers(log: (line: string) => void): Promise<Servers
       ui: false,
       searchAttributes: searchAttributeTypes,
     }),
-    loadWorkflowBundle(path.join(dataDir, 'bundle')),
+    loadWorkflowBundle({}, path.join(dataDir, 'bundle')),
   ]);
   const [postgres, temporal, bundle] = starts;
   if (postgres.status === 'fulfilled' && temporal.status === 'fulfilled' && bundle.status === 'fulfilled') {

@@ -25,6 +25,7 @@ export const failureTypes = [
   'Store.Busy',
   'Store.Unavailable',
   'Temporal.Unavailable',
+  'Payload.Unreadable',
   'Identity.Unavailable',
   'Worker.Failed',
   'Budget.Unreachable',

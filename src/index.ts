@@ -33,4 +33,6 @@ export type { Policy } from './policy/defaults.js';
 export { startWorker, type RunningWorker, type WorkerSettings } from './worker/worker.js';
 export { migrate } from './store/connection/migrate.js';
 export { readDeploymentPolicy } from './config/policy-sources.js';
+export { payloadCodec } from './temporal/payload-codec.js';
+export type { PayloadKey } from './config/payload-keys.js';
 export { registerCounter, type Counters } from './tokens/counter.js';

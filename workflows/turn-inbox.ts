@@ -107,5 +107,7 @@ type Earlier = { due: boolean; incarnation?: string };
 export function isOutage(error: unknown): boolean {
   if (!(error instanceof ActivityFailure)) return false;
   const type = failureOf(error)?.type ?? 'Store.Unavailable';
+  // A worker lacks the key of the payload: the messages wait until it has the key.
+  if (type === 'Payload.Unreadable') return true;
   return type === 'Store.Unavailable' || (type === 'Store.Busy' && patched('a busy database is an outage'));
 }

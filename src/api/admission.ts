@@ -86,6 +86,8 @@ export class Admission {
       },
     });
     body.once('error', (error) => counting.destroy(error));
+    // Nobody else listens if the operation reads no body, and an error that nobody hears ends the process.
+    counting.on('error', () => undefined);
     return body.pipe(counting);
   }
 

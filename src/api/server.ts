@@ -224,6 +224,8 @@ function readExactly(app: FastifyInstance): void {
 function watchRequests(app: FastifyInstance, { log, observe }: CompleteSettings): void {
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
+    // Node warns from the eleventh listener on, and a chunked request that waits has that many.
+    reply.raw.setMaxListeners(20);
     const began = performance.now();
     reply.raw.once('close', () => {
       const { id: requestId, method, access, failure } = request;

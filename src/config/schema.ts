@@ -3,6 +3,7 @@
  * table of docs/configuration.md is generated from this schema.
  */
 import { z } from 'zod';
+import { payloadKeysSchema } from './payload-keys.js';
 import { defaultTurnLimits } from '../conversation/turn-limits.js';
 import { leastTokenBits } from './token-strength.js';
 import { flagOf, listOf, lowerCase, numberOf, weakToken } from './values.js';
@@ -199,6 +200,12 @@ export const configSchema = z.strictObject({
       'TEMPORAL_TLS_SERVER_NAME',
       "name in the frontend's certificate",
       'the host of the address',
+    ),
+    payloadKeys: setting(
+      payloadKeysSchema.optional(),
+      'PALIMPSEST_PAYLOAD_KEYS',
+      "keys that encrypt all payloads in Temporal's store (AES-256-GCM): `id:key,…` with 32 bytes in base64, in the file a list. The first key encrypts, all of them decrypt. Set the same value for workers, API and library",
+      'payloads are in plain text',
     ),
   }),
   queuePrefix: setting(

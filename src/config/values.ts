@@ -50,6 +50,17 @@ function tokensOf(value: unknown): unknown {
   return Array.isArray(entries) ? entries.map(tokenOf) : null;
 }
 
+/** `id:key,…`, or a list of `id:key` or `{id, key}`. Any other entry becomes null, so that no error repeats it. */
+function payloadKeysOf(value: unknown): unknown {
+  const entries = listOf(value);
+  if (!Array.isArray(entries)) return null;
+  return entries.map((entry: unknown) => {
+    if (typeof entry !== 'string') return typeof entry === 'object' ? entry : null;
+    const [, id, key] = /^([^:]+):(.+)$/.exec(entry.trim()) ?? [];
+    return id === undefined ? null : { id, key };
+  });
+}
+
 /** `tenant:key,…`, or an object of keys by tenant. Any other value becomes null, so that no error repeats it. */
 function keysOf(value: unknown): unknown {
   const entries = listOf(value);
@@ -75,6 +86,7 @@ export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
   'rolePasswords.maintenance': secretOf,
   'rolePasswords.eraser': secretOf,
   'temporal.apiKey': secretOf,
+  'temporal.payloadKeys': payloadKeysOf,
   'llm.apiKey': secretOf,
   'embeddings.apiKey': secretOf,
   'api.tokens': tokensOf,

@@ -1,4 +1,4 @@
-import { isNode, LineCounter, parseDocument } from 'yaml';
+import { type Document, isNode, LineCounter, parseDocument } from 'yaml';
 
 interface Read {
   /** Null for an empty text. */
@@ -15,12 +15,15 @@ interface Read {
 /** Parses YAML, and JSON as a part of it. */
 export function parseYaml(text: string): Read {
   const lineCounter = new LineCounter();
-  const document = parseDocument(text, { lineCounter, prettyErrors: false });
+  const document = parseDocument(text, { lineCounter, prettyErrors: false, logLevel: 'error' });
   const [error] = document.errors;
   const { line, col } = lineCounter.linePos(error?.pos[0] ?? 0);
+  const { parsed, problem } = error
+    ? { parsed: undefined, problem: `line ${line}, column ${col}: ${error.message}` }
+    : valueOf(document);
   return {
-    parsed: error ? undefined : document.toJS(),
-    problem: error && `line ${line}, column ${col}: ${error.message}`,
+    parsed,
+    problem,
     lineOf(path) {
       const steps = (path.match(/[^.[\]]+/g) ?? []).map((step) => (/^\d+$/.test(step) ? Number(step) : step));
       for (; steps.length > 0; steps.pop()) {
@@ -30,4 +33,13 @@ export function parseYaml(text: string): Read {
       return null;
     },
   };
+}
+
+/** An alias without its anchor, or too many aliases of aliases, are found only here. */
+function valueOf(document: Document): Pick<Read, 'parsed' | 'problem'> {
+  try {
+    return { parsed: document.toJS(), problem: undefined };
+  } catch (error) {
+    return { parsed: undefined, problem: error instanceof Error ? error.message : String(error) };
+  }
 }

@@ -2,10 +2,12 @@ import { readFileSync } from 'node:fs';
 import { Client, Connection, isGrpcServiceError, type TLSConfig } from '@temporalio/client';
 import { NativeConnection } from '@temporalio/worker';
 import { z } from 'zod';
+import { type PayloadKey, payloadKeysSchema } from '../config/payload-keys.js';
 import { invalid, networkReason, PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
 import { reasonOf, typed } from './calls.js';
 import { searchAttributeTypes } from './names.js';
+import { dataConverterOf } from './payload-codec.js';
 
 export interface TemporalSettings {
   /** host:port of the frontend. */
@@ -24,6 +26,11 @@ export interface TemporalSettings {
   keyFile?: string;
   /** Name in the server's certificate, if it is not the host of `address`. */
   serverName?: string;
+  /**
+   * Keys of the payload codec; workers and all clients of a deployment need the same keys. The first one encrypts, all of them
+   * decrypt. @default payloads stay in plain text
+   */
+  payloadKeys?: readonly PayloadKey[];
 }
 
 const connectTimeoutMs = 5_000;
@@ -72,6 +79,7 @@ const settingsSchema = z.strictObject({
   certFile: z.string().min(1).optional(),
   keyFile: z.string().min(1).optional(),
   serverName: z.string().min(1).optional(),
+  payloadKeys: payloadKeysSchema.optional(),
 });
 
 /** Throws `Input.Invalid`, which names the field. */
@@ -108,7 +116,7 @@ export async function connectClient(settings: TemporalSettings): Promise<Client>
     await connection?.close();
     throw unreachable(settings, error);
   }
-  return new Client({ connection, namespace });
+  return new Client({ connection, namespace, dataConverter: dataConverterOf(settings) });
 }
 
 /** Opens the worker's own connection. Throws `Temporal.Unavailable`. */

@@ -26,7 +26,7 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
   const { sdkMetrics } = await installRuntime(log, metrics !== undefined);
   const running = await startWorker({
     ...workerSettings(config, database, temporal),
-    ...(orchestrates(roles) ? { workflowBundle: await loadWorkflowBundle(config.cacheDir) } : {}),
+    ...(orchestrates(roles) ? { workflowBundle: await loadWorkflowBundle(temporal, config.cacheDir) } : {}),
     roles,
     metrics,
   });

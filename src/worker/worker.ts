@@ -29,6 +29,7 @@ import {
   type TemporalSettings,
 } from '../temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from '../temporal/names.js';
+import { dataConverterOf } from '../temporal/payload-codec.js';
 import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { SessionWorkflows } from '../temporal/session-workflows.js';
 import { ensureSweep } from '../temporal/sweep-schedule.js';
@@ -66,7 +67,10 @@ export interface WorkerSettings {
   embeddings?: EmbeddingSettings;
   /** @default 'compaction' */
   queuePrefix?: string;
-  /** Prebuilt workflow code. @default the bundle of the build, or one made from the sources now (about 2 s) */
+  /**
+   * Prebuilt workflow code. With `temporal.payloadKeys` it must come from `loadWorkflowBundle` with these settings, because it decides
+   * whether failures of workflows are encrypted. @default the bundle of the build, or one made from the sources now (about 2 s)
+   */
   workflowBundle?: WorkflowBundleOption;
   /** Concurrent database steps; the pool has four connections more. @default 8 */
   databaseSteps?: number;
@@ -232,6 +236,7 @@ async function createWorkers(
   const common = {
     connection,
     namespace: temporal.namespace ?? 'default',
+    dataConverter: dataConverterOf(temporal),
     shutdownGraceTime: shutdownGraceMs,
     shutdownForceTime: shutdownGraceMs + forcedAfterMs,
   };
@@ -249,7 +254,7 @@ async function orchestrators(
   const { workflow, backfill } = taskQueues(settings.queuePrefix);
   const { cachedWorkflows, backfillSteps } = limitsOf(settings);
   const common = {
-    workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
+    workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle(settings.temporal)),
     maxCachedWorkflows: cachedWorkflows,
     // Time for which the cached sessions of a killed worker wait until another worker replays them (the SDK's default is 10 s).
     stickyQueueScheduleToStartTimeout: '5 seconds',
@@ -327,7 +332,11 @@ function dependenciesOf(
   pool: Pool,
   connection: NativeConnection,
 ): Dependencies {
-  const client = new Client({ connection, namespace: temporal.namespace ?? 'default' });
+  const client = new Client({
+    connection,
+    namespace: temporal.namespace ?? 'default',
+    dataConverter: dataConverterOf(temporal),
+  });
   return {
     pool,
     model: roles.has('model')

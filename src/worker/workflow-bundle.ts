@@ -3,35 +3,55 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { PayloadKey } from '../config/payload-keys.js';
 import { packageRoot } from '../runtime/home.js';
+import { failureConverterPath } from '../temporal/payload-codec.js';
 import { bundleWorkflowCode, type WorkflowBundleOption } from '@temporalio/worker';
 
 /**
  * Returns the workflow code as one script: from the build if there is one, otherwise bundled from the sources (about 2 s) and
- * cached in `cacheDir` under a hash of all its inputs.
+ * cached in `cacheDir` under a hash of all its inputs. There is one bundle for deployments with payload keys, and one without.
  */
-export async function loadWorkflowBundle(cacheDir?: string): Promise<WorkflowBundleOption> {
-  const built = fileURLToPath(new URL('../workflow-bundle.js', import.meta.url));
+export async function loadWorkflowBundle(
+  { payloadKeys = [] }: { payloadKeys?: readonly PayloadKey[] } = {},
+  cacheDir?: string,
+): Promise<WorkflowBundleOption> {
+  const encodesFailures = payloadKeys.length > 0;
+  const built = builtBundle(encodesFailures);
   if (existsSync(built)) return { codePath: built };
-  if (cacheDir === undefined) return { code: await bundle() };
+  if (cacheDir === undefined) return { code: await bundle(encodesFailures) };
 
-  const codePath = join(cacheDir, `workflows-${await sourceHash()}.js`);
+  const codePath = join(cacheDir, `${bundleName(encodesFailures)}-${await sourceHash()}.js`);
   if (!existsSync(codePath)) {
     await mkdir(cacheDir, { recursive: true });
     const unfinished = `${codePath}.${process.pid}`;
-    await writeFile(unfinished, await bundle());
+    await writeFile(unfinished, await bundle(encodesFailures));
     await rename(unfinished, codePath);
   }
   return { codePath };
 }
 
-/** Bundles the workflows next to this file, from sources or compiled code. */
-export async function bundle(): Promise<string> {
+const bundleName = (encodesFailures: boolean) =>
+  encodesFailures ? 'workflow-bundle-encoded' : 'workflow-bundle';
+
+/** The file of the build. */
+export function builtBundle(encodesFailures: boolean): string {
+  return fileURLToPath(new URL(`../${bundleName(encodesFailures)}.js`, import.meta.url));
+}
+
+/**
+ * Bundles the workflows next to this file, from sources or compiled code. `encodesFailures`: the messages of failures are put into
+ * payloads, for the codec to encrypt.
+ */
+export async function bundle(encodesFailures: boolean): Promise<string> {
   const silent = () => undefined;
   const logger = { log: silent, trace: silent, debug: silent, info: silent, warn: silent, error: silent };
   const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
   const workflowsPath = fileURLToPath(new URL(`../../workflows/index.${extension}`, import.meta.url));
-  const { code } = await bundleWorkflowCode({ workflowsPath, logger });
+  const { code } = await bundleWorkflowCode({
+    ...{ workflowsPath, logger },
+    ...(encodesFailures ? { failureConverterPath: failureConverterPath() } : {}),
+  });
   return code;
 }
 

@@ -187,6 +187,7 @@ export const archive: Case[] = [
         await client.restore({ session, generation: 0 }),
         (await client.context({ session })).messages.length,
         await failure(client.restore({ session, generation: 9 })),
+        await failure(client.restore({ session, generation: 2 ** 40 })),
         await failure(client.restore({ session, generation: -1 })),
         await failure(client.restore({ session: 'nobody', generation: 0 })),
       ];
@@ -194,6 +195,7 @@ export const archive: Case[] = [
     expected: [
       { generation: 2, reason: 'restore' },
       20,
+      invalidAt('generation'),
       invalidAt('generation'),
       invalidAt('generation'),
       noSession,

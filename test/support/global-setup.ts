@@ -100,7 +100,7 @@ async function setUpTemporal(project: TestProject, dataDir: string): Promise<voi
 }
 
 async function setUpSources(project: TestProject): Promise<void> {
-  const bundle = await loadWorkflowBundle(path.join(runs, 'bundles'));
+  const bundle = await loadWorkflowBundle({}, path.join(runs, 'bundles'));
   if (!('codePath' in bundle)) throw new Error('the workflow bundle was not written to a file');
   project.provide('workflowBundlePath', bundle.codePath);
   // Each worktree has its own folder.

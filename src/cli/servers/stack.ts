@@ -41,7 +41,7 @@ export async function openStack(
   const { log, sdkMetrics } = await installFileLog(config);
   const metrics = new Metrics();
   // Bundled while the servers start.
-  const bundle = loadWorkflowBundle(config.cacheDir);
+  const bundle = loadWorkflowBundle(config.temporal, config.cacheDir);
   bundle.catch(() => {});
   const servers = await opening;
   let worker: RunningWorker | undefined;

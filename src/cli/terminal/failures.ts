@@ -54,6 +54,7 @@ const advice = (program: string): Partial<Record<FailureType, string>> => ({
     'repeat the call; if it fails again, look for a stopped process: `select * from pg_stat_activity`',
   'Store.Unavailable': `check DATABASE_URL; run \`${program} doctor\``,
   'Temporal.Unavailable': `check TEMPORAL_ADDRESS; run \`${program} doctor\``,
+  'Payload.Unreadable': 'set PALIMPSEST_PAYLOAD_KEYS to all keys that have encrypted payloads',
   'Worker.Failed':
     "find the activity in the workers' log, check that all workers run one version, compact again",
   'Budget.Unreachable':

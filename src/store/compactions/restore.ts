@@ -50,12 +50,14 @@ export async function restore(pool: Pool, ids: SessionIds, generation: number): 
 }
 
 async function throughOf(query: Query, session: SessionRow, generation: number): Promise<number> {
-  const [row] = await query<{ through: number }>(
-    `select through_seq as through from palimpsest.compactions
-     where tenant_id = $1 and session_id = $2 and generation = $3`,
-    [session.tenant, session.session, generation],
-  );
-  if (row) return row.through;
+  if (generation <= session.generation) {
+    const [row] = await query<{ through: number }>(
+      `select through_seq as through from palimpsest.compactions
+       where tenant_id = $1 and session_id = $2 and generation = $3`,
+      [session.tenant, session.session, generation],
+    );
+    if (row) return row.through;
+  }
   throw new PalimpsestError('Input.Invalid', `session ${session.session} has no generation ${generation}`, {
     path: 'generation',
     hint: `Choose a generation from 0 (the whole log) to ${session.generation} (the present one).`,

@@ -34,6 +34,13 @@ describe('messages inside a signal', () => {
     );
   });
 
+  test('under a turn id that is no text are refused with its place', () => {
+    const nested = JSON.parse(`${'['.repeat(5_000)}${']'.repeat(5_000)}`) as string;
+    expect(() => inlineMessages({ ...ids, turnId: nested, messages: text, mac }, settings)).toThrow(
+      expect.objectContaining({ type: 'Input.Invalid', path: 'turnId' }),
+    );
+  });
+
   test('need no signature for a listed tenant without a key, and a key counts more than the list', () => {
     const listed = { inlineTurnTenants: ['*'], inlineTurnKeys: { other: key } };
     expect(inlineMessages({ ...ids, messages }, listed)).toEqual(messages);

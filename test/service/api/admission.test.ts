@@ -5,7 +5,7 @@
 import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { PalimpsestClient } from '../../../src/contract/client.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { type RunningApi, startApi } from '../../../src/api/server.js';
@@ -97,6 +97,26 @@ async function expectServed(name: string): Promise<void> {
   ]);
   expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
 }
+
+test('a caller may go whose chunked body nobody reads', async () => {
+  const never = { sessions: () => new Promise(() => undefined) };
+  await serve({}, { forTenant: () => never } as never);
+  const thrown = vi.fn();
+  // Node would end the process.
+  process.on('uncaughtException', thrown);
+  try {
+    const { socket } = raw(
+      `GET /v1/sessions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer small\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{"a"`,
+    );
+    await eventually(() => api.load().requests).toBe(1);
+    socket.destroy();
+    await eventually(() => api.load().requests).toBe(0);
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(thrown).not.toHaveBeenCalled();
+  } finally {
+    process.off('uncaughtException', thrown);
+  }
+});
 
 describe('requests that are slow to arrive', () => {
   test("slow bodies of one tenant take only that tenant's places", async () => {
