@@ -16,9 +16,9 @@ import { findOrClaim, whileLeased } from './lease.js';
 import { spentBy, withinTokens } from './tokens.js';
 
 /**
- * Invariant 6. Returns the stored answer if there is one or if another step is requesting it. Otherwise makes one model call
- * and stores the accepted answer under its content key before anything else happens, so that a later attempt finds it. In both
- * cases the answer is held for the compaction.
+ * Invariant 6 (docs/guarantees.md). Returns the stored answer; if another step is requesting the answer, waits for it first.
+ * Otherwise makes one model call and stores the accepted answer under its content key before anything else happens, so that a
+ * later attempt finds it. In both cases the answer is held for the compaction.
  */
 export async function answerOnce(
   dependencies: Dependencies,
@@ -108,7 +108,7 @@ const heldBeyondMs = 60 * 60_000;
 /** Holds for work written ahead last until the trigger is met, however long that takes; the commit ends them. */
 const heldAheadMs = 10 * 365 * 24 * 60 * 60_000;
 
-/** Holds until the model's deadline and some time beyond it. */
+/** Returns a holder that holds answers until an hour after the model's deadline, or for work written ahead until the commit. */
 function holderOf({ tenant, session, ahead }: Payer, { runId, deadline }: Attempt): Holder {
   if (ahead === true) return { tenant, session, runId: aheadRun, forMs: heldAheadMs };
   return { tenant, session, runId, forMs: Math.max(0, deadline - Date.now()) + heldBeyondMs };

@@ -77,7 +77,7 @@ export async function whileLeased<T>(
   try {
     return await ask(call);
   } catch (error) {
-    // A lack of tokens in the current minute is not a failure of the endpoint.
+    // If the limit of tokens per minute prevented the call, the endpoint was not asked and has not failed.
     if (call.asked) failure = passingFailure(error);
     throw error;
   } finally {

@@ -132,7 +132,7 @@ export async function judge(pool: Pool, row: SessionRow): Promise<Judged> {
 }
 
 /**
- * True if the context is below the trigger, has reached the size from which long arguments are truncated, and contains such
+ * True if the context is below the threshold, has reached the size from which long arguments are truncated, and contains such
  * arguments.
  */
 async function argumentsDue(pool: Pool, row: SessionRow, policy: Policy, limits: Limits): Promise<boolean> {

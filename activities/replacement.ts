@@ -35,7 +35,7 @@ export interface ReplacementRequest extends SessionIds {
   written: WrittenRefs | null;
   /** True if the model was asked to write the summary and failed. */
   failed: boolean;
-  /** Number of chunks whose digest the rules wrote. Absent in requests of earlier versions. */
+  /** Number of texts that the rules wrote because the model failed at them. Absent in requests of earlier versions. */
   chunksByRule?: number;
   force: boolean;
   repaired: boolean;

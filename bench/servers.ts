@@ -54,7 +54,7 @@ export async function startServers(log: (line: string) => void): Promise<Servers
   ]);
   const [postgres, temporal, bundle] = starts;
   if (postgres.status === 'fulfilled' && temporal.status === 'fulfilled' && bundle.status === 'fulfilled') {
-    if (!('codePath' in bundle.value)) throw new Error('the workflow bundle is in no file');
+    if (!('codePath' in bundle.value)) throw new Error('the workflow bundle was not written to a file');
     return {
       dataDir,
       adminUrl: postgres.value.url,

@@ -10,7 +10,7 @@ import type { CompactionRun } from './compaction-run.js';
 
 export interface AheadInput extends SessionIds {
   v: 1;
-  /** The plan of the compaction that will be due at the trigger. */
+  /** The plan of the compaction that will be due at the threshold. */
   plan: Plan;
 }
 

@@ -35,7 +35,11 @@ export async function commitSummary(
     const repaired = await repairedOnce(run, plan, request, answer.repair);
     answer = await commit.executeWithOptions({ summary: `${label}, after a repair` }, [repaired]);
   }
-  if ('repair' in answer) throw ApplicationFailure.nonRetryable('repaired in vain', 'Summary.NotSmaller');
+  if ('repair' in answer)
+    throw ApplicationFailure.nonRetryable(
+      'the snapshot is still too long after its repair',
+      'Summary.NotSmaller',
+    );
   run.page.committed(answer);
   return answer;
 }

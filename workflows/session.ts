@@ -62,7 +62,7 @@ function listen(run: SessionRun): void {
   const notClosing = () => {
     if (state.closing) throw refusal('the session is closing', 'append a turn to open it again');
   };
-  // A signal that fails would fail the workflow; the failure appears on the page instead.
+  // A handler of a signal that fails would fail the workflow. Instead, the failure appears on the session's page in the Temporal UI.
   const noteFailure = (error: unknown) => run.noteFailure(error);
   setHandler(turnSignal, (turn) => run.receive(turn));
   setHandler(configureSignal, configure);
@@ -110,14 +110,14 @@ async function attempt(run: SessionRun, task: () => Promise<void>): Promise<void
     if (CancellationScope.current().consideredCancelled) throw error;
     run.noteFailure(error);
     run.callers.refuseWaiting(error);
-    // The measurement that was due is lost by now, and no signal may request it again.
+    // The measurement that was due has been lost, and perhaps no further signal requests it.
     if (isOutage(error)) run.waits.retryMeasuring();
   } finally {
     run.phase = 'idle';
   }
 }
 
-/** Stores and checks all turns, measures if one of them may be due, and compacts if that is due or requested. */
+/** Stores and checks all turns, measures if a turn may have made a compaction due, and compacts if it is due or requested. */
 async function work(run: SessionRun, compactions: SessionCompactions): Promise<void> {
   const { state, inbox, callers } = run;
   const must = state.mustMeasure;
@@ -128,7 +128,7 @@ async function work(run: SessionRun, compactions: SessionCompactions): Promise<v
   if (measured.paused === true) callers.refuseWaiting(refusal('the session is paused', 'resume it first'));
   else if (callers.count > 0) {
     const asked = callers.takeWaiting();
-    // A compaction on request also reads the fallback's part again.
+    // A manual compaction also lets a model rewrite what the fallback wrote, so it serves callers of `resummarize` too.
     const onlyResummarize = asked.every(({ resummarize }) => resummarize);
     await compactions.compact(onlyResummarize ? 'resummarize' : 'manual', asked);
   } else if (measured.due) await compactions.compact('trigger', []);

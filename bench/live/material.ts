@@ -12,7 +12,7 @@ export const livePolicy = { contextWindow: window, reduce: { arguments: { from: 
 const shortestScript = 12_000;
 const meanMessage = 400;
 const longestMessage = 8_000;
-/** Characters of an old session: over its trigger, so that a backfill has something to do. */
+/** Characters of an old session: over its threshold, so that a backfill has something to do. */
 const oldSession = 24_000;
 /** Characters that a live session begins with: each is due after some turns more. */
 const head = 12_000;

@@ -42,7 +42,7 @@ const asked = {
     .enum(['due', 'all'])
     .optional()
     .describe(
-      '`due`: sessions over their own trigger. `all`: all sessions that can become smaller. Default `due`.',
+      '`due`: sessions over their own threshold. `all`: all sessions that can become smaller. Default `due`.',
     ),
   concurrency: concurrency.optional().describe('Concurrent compactions, 1 to 500. Default 16.'),
   spendLimit: spendLimit.optional(),

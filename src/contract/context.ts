@@ -14,7 +14,7 @@ export const contextRequest = z.strictObject({
     .enum(contextFormats)
     .optional()
     .describe(
-      "Format of the messages. Default: the session's own format; for the log of an agent, its provider's format.",
+      "Format of the messages. Default: the session's own format; for a session in the file format of an agent, the format of the agent's provider.",
     ),
   budget: z
     .int()
@@ -79,7 +79,11 @@ export const contextBreakdown = component(
         journal: z.number().describe('Entries of `journal` mode with their headings.'),
         exact: z.number().describe('Exact values after the entries.'),
         pins: z.number(),
-        state: z.number().describe('Rules, requests and questions in force in `journal` mode.'),
+        state: z
+          .number()
+          .describe(
+            'The state of `journal` mode: rules, requests and questions in force, the progress and the next step.',
+          ),
         snapshot: z.number().describe('The snapshot of the other modes.'),
       })
       .nullable()
@@ -112,10 +116,10 @@ export const sessionContext = component(
       type: 'array',
       items: { type: 'object', additionalProperties: true },
       description:
-        'The messages to send to the model, in `format`: valid for its provider and within `budget`.',
+        'The messages to send to the model, in `format`: valid for its provider and, unless the policy has `enabled: false`, within `budget`.',
     }),
     system: opaque<Json>({
-      description: 'The instructions, in formats whose provider takes them apart from the messages.',
+      description: 'The instructions, in formats whose provider takes them separately from the messages.',
     }).optional(),
     entries: z
       .array(contextEntry)
@@ -130,7 +134,7 @@ export const sessionContext = component(
   }),
   {
     description:
-      "The messages that the agent's model receives: head, tail and reductions, never longer than the budget.",
+      "The messages that the agent's model receives: leading system messages, head and tail. They fit the budget, unless the policy has `enabled: false`.",
     example: {
       ...{ session: 's-1', generation: 0, format: 'openai-chat', messages: [chatExample] },
       entries: [{ seq: 1, source: 'log', tokens: 12 }],

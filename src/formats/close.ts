@@ -6,8 +6,8 @@ import type { Format, ItemReader } from './format.js';
 
 /**
  * Writes the file that these items were opened from, as the envelope describes it. Without an envelope, writes a file of the
- * items alone. In memory it has two items and, if the order of the lists in the document is not that of their items, the text
- * of the lists that come later in the document.
+ * items alone. Keeps two items in memory. If the document has its lists in another order than the items, keeps in addition the
+ * text of lists whose items come first but whose place in the document comes later.
  */
 export async function* closeItems(
   items: ItemReader,

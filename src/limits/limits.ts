@@ -46,7 +46,7 @@ export interface Limits {
   reservedOutput: number;
   /** Maximum context tokens of a request: window − overhead − reserved output. */
   budget: number;
-  /** Ceiling of a head without pins and carried request: snapshot + exact values + note. Context tokens. */
+  /** Maximum context tokens of a head without pins and carried request: note, journal and state, or note, snapshot and exact values. */
   headMax: number;
   /** Part of `headMax` for the note, the acknowledgment and their framing. */
   noteTokens: number;
@@ -101,7 +101,7 @@ function memoryRoom(share: number, contextTarget: number, { budget }: Pick<Frame
   return Math.min(share * budget, 48 * Math.sqrt(budget), MEMORY_OF_TARGET * contextTarget);
 }
 
-/** Tokens of journal and state, without pins, that leave a context of `budget` tokens room for its messages. */
+/** Maximum tokens of note, journal and state (without pins) in a context of `budget` tokens, so that messages still fit. */
 export function memoryWithin(budget: number, { memory }: Policy, limits: Limits): number {
   const target = Math.min(limits.contextTarget, budget);
   return Math.min(limits.headMax, Math.floor(memoryRoom(memory.share, target, { budget })));
@@ -163,7 +163,7 @@ function refuseSpendWithoutPrices({ spend, prices }: Policy): void {
 export interface SessionFacts {
   /** The provider's tokens per token counted here; the policy's tokens are divided by it. At least 0.5. @default 1 */
   factor?: number;
-  /** The provider's tokens of a request outside its context; the policy's overhead applies if it is larger. @default 0 */
+  /** Tokens, as the provider counts them, of a request without its context. If the policy's overhead is larger, it applies. @default 0 */
   overhead?: number;
   /** Mean tokens of a turn; 0 or absent before the first append. */
   meanTurnTokens?: number;
@@ -270,8 +270,8 @@ export function isTriggered(limits: Limits, context: { contextTokens: number; me
 }
 
 /**
- * The smallest sizes at which a trigger could be met: below both, no trigger fires. For a trigger with tokens and messages, the
- * tokens count; for an idle session, the size from which the idle trigger applies. null: no trigger has this size.
+ * The smallest sizes at which a trigger could be met: below both, no trigger fires. Of a trigger with tokens and messages, only the
+ * tokens are used. The idle trigger is included with the size from which it applies. null: no trigger has a size of this kind.
  */
 export function measureAt(limits: Limits): { tokens: number | null; messages: number | null } {
   const smallest = (sizes: (number | null)[]): number | null => {
@@ -308,14 +308,14 @@ export function marksFor(limits: Limits, tokens: number): Marks {
 }
 
 /**
- * Minimum growth before the next attempt, as a share of the budget, even if `minGain` is smaller, because a few words cannot be
- * compacted.
+ * Minimum growth before the next attempt if `minGain` is smaller: a share of the budget in tokens, or the same share of the number
+ * of messages. A few words cannot be compacted.
  */
 const leastStep = 0.02;
 
 /**
  * The next sizes at which a session is measured if a compaction cannot help it, or if its last compaction missed the target: at
- * least `minGain` beyond its present size, even if the present size already reaches a trigger.
+ * least `minGain` beyond its present size, even if the present size already meets a trigger.
  */
 export function marksBeyond(
   policy: Policy,
@@ -332,15 +332,15 @@ export function marksBeyond(
   };
 }
 
-/** Share of the trigger from which the next compaction is written ahead; docs/decisions.md has its cost. */
+/** Share of the threshold from which the next compaction is written ahead; docs/decisions.md gives the cost of writing ahead. */
 const EAGER_FROM = 0.9;
 
-/** Context tokens from which the compaction of a session with this trigger is written ahead. */
+/** Context tokens from which the compaction of a session with this threshold is written ahead. */
 export function eagerFrom(trigger: number): number {
   return Math.floor(EAGER_FROM * trigger);
 }
 
-/** The next compaction is written ahead at context tokens from `from` and below `trigger`; null: never. */
+/** The next compaction is written ahead if the context has at least `from` tokens, but fewer than `trigger`. null: never. */
 export function eagerSizes(policy: Policy, { triggers }: Limits): { from: number; trigger: number } | null {
   if (!isEager(policy)) return null;
   const sizes = triggers.flatMap(({ contextTokens, messages }) =>

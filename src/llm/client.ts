@@ -56,7 +56,10 @@ export function openEndpoint({
   });
 }
 
-/** Creates a client of any OpenAI-compatible endpoint. It never retries, because Temporal handles retries. */
+/**
+ * Creates a client of any OpenAI-compatible endpoint. It repeats a request only after changing it: after a refusal,
+ * or with a higher output limit. Temporal handles all other retries.
+ */
 export function createModelClient({
   apiKey: key,
   baseUrl = 'https://api.openai.com/v1',

@@ -62,7 +62,7 @@ const smartAgent: PolicyInput = {
  * LangChain's SummarizationMiddleware as DeerFlow configures it (where it is off by default). Differences: it keeps 20 messages
  * of any size. They seldom take less than the 4,000 tokens of the trigger, so that the middleware would summarize again before
  * every call. This preset limits the tail to 20 messages and 2,000 tokens (the lower end of what its guide recommends), so that
- * head and tail stay below the trigger. The middleware trims the summarizer's input to 4,000 tokens; this preset reads the
+ * head and tail stay below the threshold. The middleware trims the summarizer's input to 4,000 tokens; this preset reads the
  * whole input in chunks of that size. The middleware counts messages alone: if you give an `overhead`, raise the trigger by it.
  */
 const langchain: PolicyInput = {

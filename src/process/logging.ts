@@ -60,7 +60,7 @@ function readable(line: string): string {
   return `${String(time).slice(11, 23)} ${String(level).toUpperCase().padEnd(5)} ${[String(msg), ...facts].join(' ')}${stack}\n`;
 }
 
-/** The SDK warns about step queues without workflows, which is intended here. */
+/** The SDK warns about queues that serve only steps and no workflows. Such queues are intended here. */
 const noWarning = /^No (?:activities|workflows|Nexus services) registered/;
 
 export interface InstalledRuntime {

@@ -54,12 +54,12 @@ export class Metrics {
   );
   readonly #fallbacks = this.#counter(
     'compaction_fallbacks_total',
-    'Compactions that the fallback made because the model failed',
+    'Compactions whose summary the fallback wrote because the model failed',
     ['type'],
   );
   readonly #chunksByRule = this.#counter(
     'chunks_by_rule_total',
-    'Chunks whose digest was written by rule because the model failed, by failure type',
+    'Texts that the rules wrote because the model failed at them, by failure type',
     ['type'],
   );
   readonly #aheadFailures = this.#counter(
@@ -146,12 +146,12 @@ export class Metrics {
     this.#overhead.observe(overheadMs / 1000);
   }
 
-  /** The extractive fallback committed because of this failure. */
+  /** The fallback's summary was committed because of this failure. */
   fellBack(type: string): void {
     this.#fallbacks.inc({ type });
   }
 
-  /** The rules wrote the digest of one chunk because of this failure. */
+  /** The rules wrote one text because of this failure. */
   chunkByRule(type: string): void {
     this.#chunksByRule.inc({ type });
   }

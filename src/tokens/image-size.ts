@@ -9,7 +9,10 @@ export interface ImageSize {
 /** Random access into base64: decodes only the groups of the requested bytes. */
 type Read = (offset: number, length: number) => Buffer;
 
-/** Maximum number of JPEG segments read: EXIF, colour profiles and thumbnails, each at most 64 KB, precede its size. */
+/**
+ * Maximum number of JPEG segments that are read. Segments of at most 64 KB with EXIF data, colour profiles and thumbnails may precede
+ * the segment with the size.
+ */
 const mostSegments = 500;
 /** Number of characters searched for the header if the base64 has line breaks; the first break is within 200 characters. */
 const wrappedCharacters = 1_000_000;

@@ -34,8 +34,8 @@ const runs = path.join(os.tmpdir(), `palimpsest-tests-${os.userInfo().username}`
 const tickets = path.join(runs, 'run');
 
 /**
- * Starts one PostgreSQL, one Temporal server and one workflow bundle for a whole test run, in a temporary folder. Tests have
- * their own servers: DATABASE_URL and TEMPORAL_ADDRESS of the environment are not used.
+ * Starts one PostgreSQL server and one Temporal server, and builds one workflow bundle, for a whole test run in a temporary
+ * folder. Tests have their own servers: DATABASE_URL and TEMPORAL_ADDRESS of the environment are not used.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   await removeDeadRuns();
@@ -69,7 +69,7 @@ async function setUpPostgres(project: TestProject, dataDir: string): Promise<voi
   project.provide('postgres', { adminUrl, template });
 }
 
-/** The scripted models of these tests write sectioned snapshots, so that mode is the default here. */
+/** The scripted models of these tests write snapshots with sections, so the mode `incremental` is the default in the tests. */
 async function beginIncremental(databaseUrl: string): Promise<void> {
   const client = new pg.Client({ connectionString: databaseUrl });
   await client.connect();
@@ -101,7 +101,7 @@ async function setUpTemporal(project: TestProject, dataDir: string): Promise<voi
 
 async function setUpSources(project: TestProject): Promise<void> {
   const bundle = await loadWorkflowBundle({}, path.join(runs, 'bundles'));
-  if (!('codePath' in bundle)) throw new Error('the workflow bundle is in no file');
+  if (!('codePath' in bundle)) throw new Error('the workflow bundle was not written to a file');
   project.provide('workflowBundlePath', bundle.codePath);
   // Each worktree has its own folder.
   const folder = path.join(

@@ -12,14 +12,16 @@ export interface NativeFile {
   /** `codex/rollout.jsonl`. */
   file: string;
   layout: FileLayout;
-  /** The parsed file; of a file of lines, the list of their values. */
+  /** The parsed file; for a file with one JSON value per line, the list of these values. */
   value: Json;
 }
 
 /** Returns the paths of the files, relative to their folder. If the folder is missing, returns none and prints a line. */
 export function nativeFiles(): string[] {
   if (!existsSync(folder)) {
-    process.stderr.write(`${folder} is not there (PALIMPSEST_NATIVE_DATA): recorded files did not run.\n`);
+    process.stderr.write(
+      `The folder ${folder} does not exist (PALIMPSEST_NATIVE_DATA): the tests of recorded files do not run.\n`,
+    );
     return [];
   }
   return readdirSync(folder, { recursive: true, withFileTypes: true })

@@ -8,7 +8,8 @@ import { histories } from './histories.js';
 
 /**
  * Whole sessions for property tests. Their turns contain long autonomous runs, ids that are used again, parallel, pending and
- * late calls, orphans, images, empty and enormous messages, and roles in every order. The policies vary every setting.
+ * late calls, orphans, images, empty and enormous messages, and roles in every order. The policies vary
+ * the settings that shape the context.
  */
 export type Turn = ChatMessage[];
 
@@ -21,7 +22,7 @@ const alphabets = [
   '\u0000\ud83d broken <state_snapshot> text </message> ',
 ] as const;
 
-/** Returns a deterministic text of exactly this many UTF-16 code units, different for every `kind`. */
+/** Returns a deterministic text of exactly this many UTF-16 code units. Texts longer than one sentence differ for every `kind`. */
 function textOf(kind: number, length: number): string {
   const unit = `${alphabets[kind % alphabets.length]}#${kind} `;
   return unit.repeat(Math.ceil(length / unit.length)).slice(0, length);
@@ -129,7 +130,7 @@ const turn: fc.Arbitrary<Turn> = fc.oneof(
   { weight: 2, arbitrary: histories.filter((messages) => messages.length > 0) },
 );
 
-/** The turns of a session in the order of their appends. The first may begin with system messages. */
+/** The turns of a session in the order of their appends. The first turn may be a single system message. */
 export const sessions: fc.Arbitrary<Turn[]> = fc
   .tuple(
     fc.option(sizedTexts.map((text) => text.slice(0, 1_000)).filter((text) => text.trim() !== '')),

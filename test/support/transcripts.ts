@@ -10,7 +10,7 @@ const folder = process.env.PALIMPSEST_TRANSCRIPTS;
 /** For `describe.skipIf`: returns true, and prints a line, if there are no recorded sessions. */
 export function skipWithoutTranscripts(): boolean {
   if (folder === undefined)
-    process.stderr.write('PALIMPSEST_TRANSCRIPTS is not set: recorded sessions did not run.\n');
+    process.stderr.write('PALIMPSEST_TRANSCRIPTS is not set: the tests of recorded sessions do not run.\n');
   return folder === undefined;
 }
 

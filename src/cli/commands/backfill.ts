@@ -90,7 +90,7 @@ function addEstimate(group: CommandGroup): void {
         'Estimates from sizes alone how many sessions match, how many would be compacted, and what the model calls ' +
         'would cost. Changes nothing and calls no model.',
       examples: [
-        ['palimpsest backfill estimate', 'every session over its trigger'],
+        ['palimpsest backfill estimate', 'every session over its threshold'],
         ['palimpsest backfill estimate --min-tokens 20000 --mode all --json', 'every large session'],
       ],
     },

@@ -29,8 +29,8 @@ export const baseline = 'no compaction';
 
 /**
  * Returns the policies that `palimpsest plan` compares: no compaction, the default, `economic`, the chosen presets, the policy
- * of `--trigger` and `--keep`, then each `--policy`. Throws `Input.Invalid` for invalid flags. A preset that contradicts a
- * given window is omitted and reported to `leftOut`.
+ * of `--trigger` and `--keep`, then each `--policy`. Throws `Input.Invalid` for invalid flags. The default, `economic` and
+ * each preset are omitted and reported to `leftOut` if they are invalid together with the given window or prices.
  */
 export function policiesFromFlags(
   flags: PlanPolicyFlags,
@@ -84,7 +84,7 @@ function unused(name: string, all: readonly NamedPolicy[]): string {
   return `${name} ${number}`;
 }
 
-/** All presets without a flag; aliases of one system count once. */
+/** Returns the presets that the flag names; without the flag, all presets, with one name for each system. Throws `Input.Invalid`. */
 function chosenPresets(flag: string | undefined): PresetName[] {
   if (flag === undefined) {
     return presetNames.filter(
@@ -106,7 +106,7 @@ function chosenPresets(flag: string | undefined): PresetName[] {
       throw invalid(
         `The preset ${JSON.stringify(name)} does not exist.`,
         '--preset',
-        `The presets are ${presetNames.join(', ')}; none omits them.`,
+        `The presets are ${presetNames.join(', ')}. \`none\` compares no preset.`,
       );
     });
 }

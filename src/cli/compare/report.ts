@@ -21,10 +21,10 @@ export const legend = [
   'at / window: tokens (or messages) that trigger, and the window · ×: number of compactions · largest: tokens of the largest request',
   'cuts: messages that each compaction evicts; the tail then begins with a user message (u), an assistant message inside a run (a)',
   '  or another message (o); a compaction that is "shortened only" evicts nothing · evicted: tokens of all evicted messages',
-  'in / out: maximum tokens of the summarizer · stays: messages after the last cut, and their tokens',
+  'in / out: tokens that the summarizer reads and writes, at most · stays: messages after the last cut, and their tokens',
   'repeats: share of the first request after a compaction that equals the start of the previous request, which a prompt cache serves',
   "per token: modelled cost of the agent's input and of the summarizer per token of the log, in uncached input tokens, compared with",
-  '  no compaction; of several sessions, those in which a turn failed under the policy are left out',
+  '  no compaction; sessions in which a turn failed under the policy are left out',
   'No model was called: the extractive summarizer sizes snapshots, chunks and limits size the calls, and journal notes have the requested length.',
   'Each policy counts tokens with its own tokenizer.',
 ].join('\n');

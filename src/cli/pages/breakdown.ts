@@ -35,7 +35,7 @@ export function memoryFacts({ breakdown, journal, promptCache }: SessionMemory):
       `${entries(journal.entries.length)}; a line was rewritten ${journal.rewritesPerLine.toFixed(2)} times by merges`,
     ],
     promptCache && [
-      'repeats',
+      'unchanged',
       `${count(promptCache.tokens)} of ${count(promptCache.requestTokens)} tokens (${percent(promptCache.tokens, promptCache.requestTokens)}) of the first request after the newest commit`,
     ],
   ];

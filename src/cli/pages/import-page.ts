@@ -46,7 +46,7 @@ export async function showImport(out: Output, imported: Imported): Promise<void>
   if (dryRun || totals.stored + totals.extended === 0) return;
   const select = prefix === undefined ? '' : ` --prefix ${JSON.stringify(prefix)}`;
   await out.line(
-    `Next: palimpsest backfill start <job>${select} compacts those that are over their trigger.`,
+    `Next: palimpsest backfill start <job>${select} compacts those that are over their threshold.`,
   );
 }
 

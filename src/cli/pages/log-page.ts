@@ -50,7 +50,7 @@ function bodyOf({ content, tool_calls: calls }: ChatMessage): string {
 }
 
 export async function showHits(out: Output, { hits, meaning, nextOffset }: SearchResult): Promise<void> {
-  if (meaning?.failure) out.note(`by words alone: ${meaning.failure}`);
+  if (meaning?.failure) out.note(`some or all messages were searched by words only: ${meaning.failure}`);
   if (hits.length === 0) return out.note('Nothing was found.');
   const columns: Column<SearchHit | FollowingMessage>[] = [
     { head: 'seq', value: ({ seq }) => count(seq), align: 'right' },
@@ -94,7 +94,7 @@ export async function showResponse(out: Output, response: ToolResponse): Promise
   );
   if (occurrences.length > 1)
     out.note(
-      `the call id occurs ${occurrences.length} times: --seq ${occurrences.map((o) => o.seq).join(', ')}`,
+      `the call id occurs ${occurrences.length} times; choose a message with --seq: ${occurrences.map((o) => o.seq).join(', ')}`,
     );
   await out.content(content);
   if (process.stdout.isTTY) await out.line();

@@ -17,7 +17,10 @@ export async function showOutcome(out: Output, session: string, done: Compaction
     ['generation', `${done.generation} (${done.reason}, ${done.method})`],
     done.chunksByRule === 0
       ? null
-      : ['fallback', `the model failed ${plural(done.chunksByRule, 'time')}; the rules wrote these texts`],
+      : [
+          'fallback',
+          `the model failed at ${plural(done.chunksByRule, 'text')}; the rules wrote ${done.chunksByRule === 1 ? 'it' : 'them'}`,
+        ],
     [
       'context',
       `${count(tokensBefore)} → ${count(tokensAfter)} tokens${saved > 0 ? `, ${percent(saved, tokensBefore)} less` : ''}`,
@@ -26,8 +29,8 @@ export async function showOutcome(out: Output, session: string, done: Compaction
     cachedTokens === null
       ? null
       : [
-          'repeats',
-          `its first ${count(cachedTokens)} tokens (${percent(cachedTokens, tokensAfter)}), which a prompt cache still serves`,
+          'unchanged',
+          `the first ${count(cachedTokens)} tokens (${percent(cachedTokens, tokensAfter)}), which a prompt cache still serves`,
         ],
     ['evicted', part],
     modelCalls === 0
@@ -36,7 +39,10 @@ export async function showOutcome(out: Output, session: string, done: Compaction
           'model',
           `${plural(modelCalls, 'call')}, ${count(done.modelInputTokens)} tokens in, ${count(done.modelOutputTokens)} out`,
         ],
-    ['time', `${seconds(done.modelMs)} in the model, ${seconds(done.overheadMs)} beyond it`],
+    [
+      'time',
+      `${seconds(done.modelMs)} waiting for the model, ${seconds(done.overheadMs)} for everything else`,
+    ],
     cost === null ? null : ['cost', money(cost, currency)],
     paysBackAfter === null ? null : ['pays back', `after ${plural(paysBackAfter, 'read')} of the context`],
     done.workflowId === '' ? null : ['run', `${done.workflowId} ${done.runId}`],
@@ -59,6 +65,8 @@ export function erasedText(session: string, erased: Erased): string {
 function leftOf(remaining: number | null): string {
   if (remaining === 0) return '';
   const what =
-    remaining === null ? 'Temporal did not answer: its executions' : `${plural(remaining, 'more execution')}`;
-  return ` ${what} will be deleted by the next sweep, or when this is repeated.`;
+    remaining === null
+      ? 'Temporal did not answer: the executions of the session'
+      : `${plural(remaining, 'more execution')}`;
+  return ` ${what} will be deleted by the next sweep, or when you repeat the command.`;
 }

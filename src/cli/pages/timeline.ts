@@ -51,7 +51,7 @@ function beyondBudget({ turns, budget }: Timeline): string | null {
   if (above.length === 0) return null;
   const first = above[0]!.turn;
   return (
-    `above the budget after ${plural(above.length, 'turn')}, first after turn ${count(first)}; ` +
+    `turns that left the context above the budget: ${count(above.length)} (first: turn ${count(first)}); ` +
     'a read at such a time returned a context shortened to the budget'
   );
 }
@@ -73,7 +73,7 @@ const columns: Column<TimelineCompaction>[] = [
   { head: 'part', value: ({ part }) => (part === null ? '–' : String(part)), align: 'right' },
 ];
 
-/** Returns `model, 1/4 by rule` if the fallback wrote one of four chunks. */
+/** Returns `model, 1 by rule` if the fallback wrote one of the texts. */
 function methodOf({ method, chunksByRule }: TimelineCompaction): string {
   return chunksByRule > 0 && method === 'model' ? `${method}, ${chunksByRule} by rule` : method;
 }

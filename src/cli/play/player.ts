@@ -15,7 +15,7 @@ import type { Transcript } from './transcripts.js';
 
 /** Receives the events of a session while it is played. */
 export interface PlayEvents {
-  /** Some turns are already stored by an earlier run. */
+  /** An earlier run has already stored some of the turns. */
   resumed?(storedTurns: number, turns: number): void;
   /** A turn was appended and its context read. */
   turn?(turn: PlayedTurn): void;
@@ -148,7 +148,7 @@ class Player {
     return this.verdict();
   }
 
-  /** Returns the first time among the turn's messages. */
+  /** Returns the time of the first message of the turn that has a time, or null. */
   private saidAt(from: number, to: number): string | null {
     return this.transcript.times?.slice(from, to).find((time) => time !== null) ?? null;
   }
@@ -189,7 +189,7 @@ class Player {
     if (this.ahead > this.mostAhead) await this.settle();
   }
 
-  /** Returns the context for the model, or null if the floor does not fit at this turn. */
+  /** Returns the context for the model, or null if even the smallest possible context exceeds the budget at this turn. */
   private async readContext(turn: number): Promise<SessionContext | null> {
     try {
       return await this.context(`after turn ${turn}`);
@@ -315,7 +315,7 @@ class Player {
   }
 }
 
-/** Also true while it measures or debounces, because a compaction may be about to start. */
+/** Also true while the workflow measures or debounces, because a compaction may be about to start. */
 const isBusy = ({ phase }: Status): boolean => phase !== 'idle' && phase !== 'asleep';
 
 /** Checks the guarantees of every context; a violation is a defect of this program, not of the input. */

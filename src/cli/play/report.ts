@@ -61,7 +61,7 @@ export function compactedLine({
 }
 
 const legend =
-  'evicted: messages · calls, tokens in / out: of the model · model, beyond: time in the model and beyond it · part: of the archive';
+  'evicted: messages · calls, tokens in / out: of the model · model, beyond: time waiting for the model, other time · part: of the archive';
 
 /** One row for each compaction, then a link to each run. If the table does not fit into `columns`, one paragraph each. */
 export function compactionTable(
@@ -107,7 +107,7 @@ function paragraph(c: CompactionOutcome, ui: TemporalUi): string {
   return [
     `generation ${c.generation} (${c.reason}, ${c.method}): ${tokens}`,
     `  ${plural(c.evicted, 'message')} evicted, ${part}, ${plural(c.chunks, 'chunk')}, ${model}`,
-    `  ${seconds(c.modelMs)} in the model, ${seconds(c.overheadMs)} beyond it`,
+    `  ${seconds(c.modelMs)} waiting for the model, ${seconds(c.overheadMs)} for everything else`,
     `  ${runLink(ui, c)}`,
   ].join('\n');
 }

@@ -170,7 +170,7 @@ export class Conversation {
       );
   }
 
-  /** Whether the context is close to its trigger and nothing was written ahead since the last commit. */
+  /** Whether the context is close to its threshold and nothing was written ahead since the last commit. */
   isAlmostDue(): boolean {
     const sizes = eagerSizes(this.policy, this.limits);
     const { tokens } = this.store.live;

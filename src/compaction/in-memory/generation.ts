@@ -25,7 +25,7 @@ export interface Generation {
   reductions: Reduction[];
   coverage: Coverage[];
   chunks: ChunkRef[];
-  /** Number of chunks summarized by rule because the model failed at them. */
+  /** Number of texts that the rules wrote because the model failed at them. */
   chunksByRule: number;
   /** Number of evicted messages. */
   evicted: number;

@@ -62,7 +62,7 @@ export async function makePlan(
 }
 
 /**
- * Plans the compaction that will be due at the trigger: the tail is cut as it will be once the context has grown that far.
+ * Plans the compaction that will be due at the threshold: the tail is cut as it will be once the context has grown that far.
  * Carrying out this plan makes the model's requests and stores the answers, without a commit.
  */
 async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {

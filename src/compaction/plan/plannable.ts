@@ -9,7 +9,7 @@ import type { Limits } from '../../limits/limits.js';
 
 /**
  * The input of {@link assertPlannable}, which checks before any model call whether a compaction could make the session fit.
- * Sizes and links only.
+ * It has the sizes of the messages and the links between calls and results, but no texts.
  */
 export interface PlannableState {
   /** Leading system messages. */
@@ -79,8 +79,8 @@ export function assertPlannable(state: PlannableState): void {
   const helps = !state.newestUser && smallestContext({ ...state, newestUser: true }).tokens <= window;
   throw new PalimpsestError(
     'Budget.Unreachable',
-    `the smallest request has ${floor} tokens, the window without the reserved output holds ${window}: ${overhead} for the request ` +
-      `overhead, ${system} for system messages, ${pins} for pins, ${newestUser} for the newest user message, ${rest} for the rest`,
+    `the smallest request has ${floor} tokens (${overhead} for the request overhead, ${system} for system messages, ${pins} for pins, ` +
+      `${newestUser} for the newest user message, ${rest} for the rest), but the window without the reserved output has only ${window}`,
     {
       hint:
         (helps ? `${shorteningHint}, ` : '') +

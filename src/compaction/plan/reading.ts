@@ -7,8 +7,9 @@ export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'pr
 
 /**
  * `incremental` merges the snapshot of the head. If the fallback wrote it, the last snapshot by a model and all later messages
- * are merged, unless a model has failed at parts of them twice. `full_rewrite` reads the whole archive. Its chunks always begin
- * at the first message, so the digests of all but the newest chunks are stored already. `journal` keeps the entries that a model
+ * are merged, unless a model has failed at parts of them twice. `full_rewrite` reads the whole archive. Its first
+ * chunk always begins at message 1, so all chunks but the newest are the same each time, and their digests are already stored.
+ * `journal` keeps the entries that a model
  * wrote and reads the messages after them, with the same number of retries.
  */
 export function readingOf(
@@ -29,7 +30,7 @@ export function readingOf(
   return after(mode, (isTriedEnough ? head : chain.find(({ fallback }) => !fallback)) ?? head);
 }
 
-/** Maximum number of automatic attempts of a model at a part at which it failed. */
+/** Maximum number of compactions that ask a model to read messages at which it fails; a request by an operator is not counted. */
 const MOST_TRIES = 2;
 
 /** Number of attempts of a model since the newest generation without a fallback. */

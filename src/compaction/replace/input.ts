@@ -14,7 +14,7 @@ import type { Method, Plan } from '../plan/plan-types.js';
 /** The generation that is replaced. */
 export interface Parent {
   snapshot: string | null;
-  /** Lines of exact values; null or a ledger in generations of earlier versions; '' in `journal` mode. */
+  /** Lines of exact values; '' in `journal` mode. Generations of earlier versions have null, or exact values in an older form. */
   ledger: string | null;
   /** `journal` mode. */
   state: string | null;
@@ -48,11 +48,11 @@ export interface ReplacementInput {
   method: Method;
   /** Null if the method uses no model, or if the model failed. */
   written: Written | null;
-  /** `journal` mode: the existing entries, for an entry by rule; null in other modes. */
+  /** `journal` mode without a model: the existing entries, which precede the entry written by rule. Otherwise null. */
   standing: LayerText[] | null;
   /** Whether the model failed; a model may rewrite the summary later. */
   failed: boolean;
-  /** Number of chunks whose digest the rules wrote because the model failed at them. */
+  /** Number of texts (digests of chunks, merged digests, summaries of messages) that the rules wrote because the model failed at them. */
   chunksByRule: number;
   policy: Policy;
   limits: Limits;
@@ -75,7 +75,7 @@ export interface Replacement {
   ledger: string | null;
   state: string | null;
   layers: KeptLayer[] | null;
-  /** An entry written by rule, which is stored with the rest. */
+  /** An entry written by rule that is not stored yet; the commit stores it. */
   newLayer: LayerText | null;
   pinned: string[];
   fallback: boolean;
@@ -87,7 +87,7 @@ export interface Replacement {
   tokensAfter: number;
   /** Tokens of the unchanged beginning of the context, which a provider's prompt cache still contains. */
   cachedTokens: number;
-  /** Whether the target was missed, and no message that the next plan could evict arrived meanwhile. */
+  /** True if the target was missed and no message that the next plan could evict has arrived meanwhile. */
   missed: boolean;
 }
 

@@ -51,7 +51,10 @@ export function memoryByModel(
   return memoryOf(all, formatState(stateWithin(state, stateRoom(input), counter)), input, null, counter);
 }
 
-/** Adds unfounded claims after an entry that lacks them, each once and within the room. */
+/**
+ * Adds a line `claimed, not found: …` after the entry for each change of the state that no message supports and that the entry does
+ * not contain, each once and within the room.
+ */
 function withClaims({ layer, text }: Entry, unfounded: readonly string[], counter: TokenCounter): Entry {
   const claims = new Set(
     unfounded.map((line) => withoutReferences(line)).filter((line) => !text.includes(line)),
@@ -195,8 +198,8 @@ const overlaps = (one: KeptLayer, other: KeptLayer): boolean =>
   one.fromSeq <= other.throughSeq && one.throughSeq >= other.fromSeq;
 
 /**
- * The days of an entry: the days of its evicted messages, and the days of the entries that it replaces, even in part, if their
- * messages are not available.
+ * The first and the last day of an entry: among the days of its evicted messages and those of all earlier entries that it replaces,
+ * even in part.
  */
 function daysOf(members: readonly KeptLayer[], messages: readonly LoggedMessage[]): Pick<KeptLayer, 'days'> {
   const days = [

@@ -9,7 +9,7 @@ export interface Leaf {
   digest: DigestRef;
 }
 
-/** Requests the digests of one compaction, at most `concurrency` at a time, and keeps the tokens of the originals of each digest. */
+/** Requests the digests of one compaction, at most `concurrency` at a time, and records how many tokens the originals of each have. */
 export class Digests {
   /** In the order of their answers. */
   readonly used: DigestRef[] = [];
@@ -55,7 +55,7 @@ export class Digests {
     return changes;
   }
 
-  /** Merges neighbours into one digest; at the root, into a snapshot together with the previous one. */
+  /** Merges neighbouring digests into one. At the root, merges them and the previous snapshot into the new snapshot. */
   async merge(
     members: readonly { key: string; tokens: number }[],
     about: { root: boolean; maxTokens: number; notes?: boolean },

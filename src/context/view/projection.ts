@@ -10,8 +10,8 @@ const maxIdLength = 40;
 const maxQuotedLength = 80;
 
 /**
- * A unique id for every call, by message index and call number. The first call with an id keeps it, a later call gets `<id>-<seq>`, a call
- * without an id gets `call_<seq>_<number>`. Messages appended later never change earlier ids.
+ * A unique id for every call, by message index and call number. The first call with an id keeps it. A later call with the same id gets
+ * `<id>-<seq>`, and a call without an id gets `call_<seq>_<number>`. Messages appended later never change earlier ids.
  */
 export function assignCallIds(metas: readonly MessageMeta[]): string[][] {
   const used = new Set<string>();

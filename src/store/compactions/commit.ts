@@ -54,9 +54,9 @@ export interface CommitInput {
   cachedTokens?: number | null;
   evicted: number;
   chunks: number;
-  /** Number of chunks whose digest the extraction rules wrote because the model failed at them. */
+  /** Number of texts that the rules wrote because the model failed at them. */
   chunksByRule?: number;
-  /** Type of the model's failure at the first of these chunks, if the model answered for the others. */
+  /** Type of the model's failure at the first of these texts, if the model wrote the others. */
   chunkFailure?: string | null;
   /** Digests that the compaction uses. The commit protects them from deletion. */
   digestKeys: string[];

@@ -14,14 +14,15 @@ import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { reading, withSession, type Query, type Transaction } from '../connection/transaction.js';
 
-/** Attempts to count outside the lock before the count happens under the lock. */
+/** How many times the messages are counted outside the lock. After that, they are counted under the lock. */
 const attemptsOutsideLock = 3;
 
 /**
  * Restores the context as it was after the commit of `generation`, followed by everything appended since. Commits a
- * new generation with the head, snapshot, exact values and committed reductions of that generation, which becomes its
- * parent. 0 restores the whole log. Nothing is deleted, and the generations in between can be restored as well. A
- * running compaction fails with `Store.StaleGeneration`. The session is compacted again only after it has grown.
+ * new generation with the head, snapshot, exact values and committed reductions of `generation`, which becomes the
+ * parent of the new one. 0 restores the whole log. Nothing is deleted, and the generations in between can be restored
+ * as well. A running compaction fails with `Store.StaleGeneration`. The session is compacted again only after it has
+ * grown.
  * Throws `Store.SessionNotFound`; `Input.Invalid` for a generation that does not exist.
  */
 export async function restore(pool: Pool, ids: SessionIds, generation: number): Promise<CompactionRow> {

@@ -38,7 +38,10 @@ export function urlsFor(ownerUrl: string): Required<RoleUrls> & { databaseUrl: s
 
 type Run = (statement: string) => Promise<{ rows: Record<string, unknown>[] }>;
 
-/** Tables of which the role of the application may delete rows: none holds a message or what was made of it. */
+/**
+ * Tables from which the application's role may delete rows. None has messages, compactions or archive parts. `digests` has notes made
+ * from messages; the role deletes those that no compaction uses.
+ */
 const mayDelete = ['digests', 'digest_holds', 'digest_flights', 'rate_buckets'];
 
 const acrossTenants = [
@@ -84,8 +87,8 @@ async function ownerOf(run: Run): Promise<{ name: string; mayAct: boolean } | nu
 }
 
 /**
- * Acts as the owner of the schema for the rest of the connection, where there is one, so that whatever a migration creates
- * belongs to the owner too. Returns false if the connection may not: then it can only check the schema.
+ * If the schema exists, acts as its owner for the rest of the connection, so that everything that a migration creates belongs to
+ * the owner too. Returns false if the connection has no right to do so: then it can only check the schema.
  */
 export async function actAsOwner(client: pg.Client): Promise<boolean> {
   const run: Run = (statement) => client.query(statement);
@@ -104,7 +107,7 @@ export async function grantIfRolesServe(client: pg.Client): Promise<void> {
   if (owner?.name === roleNames.migrator) await grantToRoles(run);
 }
 
-/** `create schema if not exists` asks for this right also where the schema exists. A copy of a database does not have it. */
+/** `create schema if not exists` requires this right even if the schema exists. In a copy of a database, the role does not have it. */
 async function grantCreate(run: Run, role: string): Promise<void> {
   const { rows } = await run(
     `select has_database_privilege(${pg.escapeLiteral(role)}, current_database(), 'CREATE') as has,

@@ -63,7 +63,7 @@ export const compactions = palimpsest.table(
     cachedTokens: count('cached_tokens'),
     evicted: integer('evicted').notNull().default(0),
     chunks: integer('chunks').notNull().default(0),
-    /** Chunks whose digest the extraction rules wrote because the model failed at them. */
+    /** Texts (digests of chunks, merged digests, summaries of messages) that the rules wrote because the model failed at them. */
     chunksByRule: integer('chunks_by_rule').notNull().default(0),
     modelCalls: integer('model_calls').notNull().default(0),
     modelInputTokens: count('model_input_tokens').notNull().default(0),

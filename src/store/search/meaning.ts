@@ -24,8 +24,9 @@ interface Found extends Ranked {
 }
 
 /**
- * Returns the nearest messages first, and the range of messages that was searched. If the endpoint fails, returns no messages
- * and the failure.
+ * Returns the nearest messages first, and the range of messages that was searched. If the endpoint fails to embed the query,
+ * returns no messages and the failure. If it fails to embed texts that have no vector yet, returns the messages found without
+ * these texts, and the failure.
  */
 export async function searchByMeaning(
   pool: Pool,

@@ -13,15 +13,15 @@ import { notFound, type SessionRow, type TenantPolicy } from './session-row.js';
 import { cleared, lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { type SessionSettings, settle } from './settings.js';
 
-/** Attempts to count outside the lock before the count happens under the lock. */
+/** How many times the messages are counted outside the lock. After that, they are counted under the lock. */
 const attemptsOutsideLock = 3;
 
 /**
- * Replaces the session's own policy by `change` of the present one, so that no concurrent change is lost. The
- * tenant's layer is the newest. The layers of file and environment come from `deployment`, or stay as they were if
- * it is absent. With another tokenizer, everything in the context is counted again: leading system messages, head,
- * tail and reductions. Evicted messages keep their counts. Clears the exhausted mark and failures. Throws
- * `Input.Invalid`, `Store.SessionNotFound`.
+ * Applies `change` to the session's own policy and stores the result, under the session's lock, so that no concurrent
+ * change is lost. The tenant's layer becomes the tenant's present policy. The layers of file and environment come from
+ * `deployment`, or stay as they were if it is absent. With another tokenizer, everything in the context is counted again:
+ * leading system messages, head, tail and reductions. Evicted messages keep their counts. Clears the exhausted mark and
+ * failures. Throws `Input.Invalid`, `Store.SessionNotFound`.
  */
 export async function changePolicy(
   pool: Pool,
@@ -38,9 +38,9 @@ export async function changePolicy(
 }
 
 /**
- * Returns the row with its tenant's present policy and with sizes that the calibration supports; the same row, at no
- * cost, if it has both already. A tenant's policy that contradicts the session's own is not adopted; the row's
- * `lastError` states the reason.
+ * Returns the row with its tenant's present policy. If the row's sizes come from a calibration factor that no request
+ * supports, they are recomputed. If neither is necessary, returns the same row without a query. A tenant's policy that
+ * contradicts the session's own is not adopted; the row's `lastError` states the reason.
  */
 export async function upToDate(pool: Pool, row: SessionRow): Promise<SessionRow> {
   const { newerTenantPolicy } = row;
@@ -155,8 +155,8 @@ export function defined(layers: PolicyLayers): PolicyLayers {
 
 /**
  * Replaces the tenant's policy, which applies to all sessions that set nothing else. A session adopts it with its
- * next append, read, measurement or compaction. The policy must be valid for a session without own settings.
- * Throws `Input.Invalid`.
+ * next append, read, measurement or compaction. The policy must be valid for a session that has no
+ * settings of its own. Throws `Input.Invalid`.
  */
 export async function configureTenant(
   pool: Pool,

@@ -69,7 +69,7 @@ export async function listTokens(pool: Pool, tenant: string): Promise<ApiToken[]
   return rows.map(tokenOf);
 }
 
-/** A token that is revoked already keeps its time. Throws `Store.TokenNotFound`, `Input.Invalid`. */
+/** If the token is already revoked, the time of its first revocation stays. Throws `Store.TokenNotFound`, `Input.Invalid`. */
 export async function revokeToken(pool: Pool, tenant: string, id: string): Promise<ApiToken> {
   checkId(id, 'id', 'stored');
   const [row] = await read<TokenRow>(

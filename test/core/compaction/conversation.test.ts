@@ -199,7 +199,7 @@ describe('written ahead of the trigger', () => {
         return { played: index + 1, calls };
       }
     }
-    throw new Error('the conversation did not come close to its trigger');
+    throw new Error('the conversation did not come close to its threshold');
   }
 
   function playOn(conversation: Conversation, from: number): void {

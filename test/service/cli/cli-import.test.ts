@@ -98,7 +98,7 @@ test('reports the stored sessions, the refused ones with reasons, and the next s
       `${file}:4 | old-bad-0`,
       ' | Input.Invalid: Line 4: messages[0].role "robot" is not known.',
       `and 6 more; all in ${rejects}`,
-      'Next: palimpsest backfill start <job> --prefix "old-" compacts those that are over their trigger.',
+      'Next: palimpsest backfill start <job> --prefix "old-" compacts those that are over their threshold.',
     ]),
   );
   const rejected = json(readFileSync(rejects, 'utf8'));

@@ -166,7 +166,7 @@ describe('commands that read', () => {
     const { stdout } = await cliOf(alone).run(['timeline', session, '--svg', file]);
     await alone.stop();
     const said =
-      'above the budget after 2 turns, first after turn 1; a read at such a time returned a context';
+      'turns that left the context above the budget: 2 (first: turn 1); a read at such a time returned a context';
     expect(stdout.replaceAll(/\s+/g, ' ')).toContain(said);
     expect(readFileSync(file, 'utf8')).toContain(said);
     expect((await cli.run(['timeline', 'short'])).stdout).not.toContain('above the budget');

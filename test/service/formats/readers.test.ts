@@ -25,7 +25,9 @@ const recorded = ['sessions', 'dirty', 'native'].flatMap((kind) => {
 });
 
 if (recorded.length === 0)
-  process.stderr.write(`${recordings} is not there (PALIMPSEST_TRANSCRIPTS): recorded files did not run.\n`);
+  process.stderr.write(
+    `The folder ${recordings} does not exist (PALIMPSEST_TRANSCRIPTS): the tests of recorded files do not run.\n`,
+  );
 
 const chat = [
   { role: 'user', content: 'Hi' },

@@ -318,7 +318,7 @@ async function playUntilAhead(session: string): Promise<number> {
     await vi.waitFor(async () => expect(await aheadOf(session)).toBe(1), { timeout: 20_000 });
     return turn + 1;
   }
-  throw new Error('the session did not come close to its trigger');
+  throw new Error('the session did not come close to its threshold');
 }
 
 test('the answers for a compaction are written ahead of its trigger, once, and used at the trigger', async () => {

@@ -198,7 +198,7 @@ describe('the request', () => {
   });
 });
 
-test('a session far above its target is compacted until it is below its trigger, as one item', async () => {
+test('a session far above its target is compacted until it is below its threshold, as one item', async () => {
   const tenant = tenantOf('large');
   // A chunk is at least 256 tokens and 500 of them go into one compaction.
   const policy: PolicyInput = { ...smallPolicy, summary: { method: 'extractive', chunkTokens: 256 } };
