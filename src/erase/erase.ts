@@ -8,6 +8,7 @@ import { isFailure } from '../errors.js';
 import { eraseSession, eraseWithForks, type ErasedRows } from '../store/sessions/erase.js';
 import { findErasure, noteErasure } from '../store/sessions/erasures.js';
 import { notFound } from '../store/sessions/session-row.js';
+import { eraserOf } from '../store/connection/pool.js';
 import { withTransaction } from '../store/connection/transaction.js';
 import { finishErasure, type Connected } from './executions.js';
 import { findExecutions } from '../temporal/executions.js';
@@ -70,7 +71,7 @@ async function eraseExecutions(connections: Connected, ids: SessionIds): Promise
   const erasure = await findErasure(pool, ids);
   if (erasure === null) {
     if ((await findExecutions(client, ids, 1, until)).length === 0) return notFound(ids);
-    await withTransaction(pool, ids, ({ query }) => noteErasure(query, ids, 1));
+    await withTransaction(eraserOf(pool), ids, ({ query }) => noteErasure(query, ids, 1));
   }
   const finished = await finishAll(connections, [{ ids }]);
   if (erasure?.toldAt) return notFound(ids);

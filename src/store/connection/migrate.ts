@@ -12,6 +12,8 @@ import { asConnectFailure, asFailure, read } from './transaction.js';
 
 /** An arbitrary number, the same for every process that migrates a database of this product. */
 const lockKey = 7_261_554_913_204;
+/** For the lock of migrations. */
+const longestWait = '10 min';
 const schema = 'palimpsest';
 const table = 'migrations';
 
@@ -46,7 +48,18 @@ export async function migrate(databaseUrl: string, { roles }: MigrateOptions = {
     await client.connect().catch((error: unknown) => {
       throw asConnectFailure(error);
     });
-    await client.query('select pg_advisory_lock($1)', [lockKey]);
+    await client.query(`set lock_timeout = '${longestWait}'`);
+    await client.query('select pg_advisory_lock($1)', [lockKey]).catch((cause: unknown) => {
+      throw new PalimpsestError(
+        'Store.Busy',
+        `another process has held the lock of migrations for ${longestWait}`,
+        {
+          hint: `Find it: select pid from pg_locks where locktype = 'advisory' and granted. Then end it, or wait for it.`,
+          cause,
+        },
+      );
+    });
+    await client.query('reset lock_timeout');
     const known = migrationsOfThisCode();
     const before = await appliedMigrations(async (text) => (await client.query<AppliedRow>(text)).rows);
     refuseUnknown(known, before);

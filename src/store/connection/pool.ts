@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import pg, { type Pool } from 'pg';
 import { invalid, PalimpsestError } from '../../errors.js';
 import { Places } from './places.js';
@@ -54,6 +55,11 @@ const keepAliveAfterMs = 10_000;
  * meanwhile every `create database` and `drop database` on that server waits as well.
  */
 class Client extends pg.Client {
+  constructor(config?: pg.ClientConfig) {
+    super(config);
+    endOnUnreadable(this.connection as unknown as Attaching);
+  }
+
   override connect(): Promise<pg.Client>;
   override connect(callback: (error: Error | null, client: pg.Client) => void): void;
   override connect(callback?: (error: Error | null, client: pg.Client) => void): Promise<pg.Client> | void {
@@ -63,6 +69,39 @@ class Client extends pg.Client {
       callback(error, client ?? this);
     });
   }
+}
+
+/** The part of pg's connection that its types leave out. */
+interface Attaching {
+  attachListeners(stream: Socket): void;
+}
+
+/**
+ * Closes a connection whose answer cannot be read, such as a text that exceeds the longest string. pg would throw in a listener,
+ * where nothing catches the error, and the process would end.
+ */
+function endOnUnreadable(connection: Attaching): void {
+  const attach = connection.attachListeners.bind(connection);
+  connection.attachListeners = (stream) => {
+    attach(stream);
+    const listeners = stream.listeners('data') as ((bytes: Buffer) => void)[];
+    const parse = listeners.at(-1);
+    if (parse === undefined) return;
+    stream.off('data', parse);
+    stream.on('data', (bytes: Buffer) => {
+      try {
+        parse(bytes);
+      } catch (cause) {
+        const message = cause instanceof Error ? cause.message : String(cause);
+        stream.destroy(
+          new PalimpsestError('Store.Corrupt', `an answer of PostgreSQL cannot be read: ${message}`, {
+            hint: 'Find the row that is larger than this product stores, and delete it as the eraser.',
+            cause,
+          }),
+        );
+      }
+    });
+  };
 }
 
 /** A pool that ends others with itself. */

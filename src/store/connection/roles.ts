@@ -36,6 +36,12 @@ export function urlsFor(ownerUrl: string): Required<RoleUrls> & { databaseUrl: s
   return { databaseUrl: of('app'), maintenanceUrl: of('maintenance'), eraserUrl: of('eraser') };
 }
 
+/**
+ * Tables that only the eraser may write: rows in them are tokens of the API with any scope, and orders to delete workflows of a
+ * session.
+ */
+const ofEraser = ['api_tokens', 'erasures'];
+
 type Run = (statement: string) => Promise<{ rows: Record<string, unknown>[] }>;
 
 /**
@@ -73,6 +79,12 @@ async function makeRole(run: Run, role: string, password: string | undefined): P
       hint: `Run \`alter role ${role} nosuperuser nobypassrls\` as a superuser, then repeat the command.`,
     });
   if (rows.length === 0) await run(`create role ${role} nologin`);
+  // A role may change the defaults of its own sessions, such as synchronous_commit. They would outlive a new password.
+  const settings = await run(
+    `select coalesce(' in database ' || quote_ident(d.datname), '') as where from pg_db_role_setting s
+     left join pg_database d on d.oid = s.setdatabase where s.setrole = '${role}'::regrole`,
+  );
+  for (const { where } of settings.rows) await run(`alter role ${role}${String(where)} reset all`);
   if (password !== undefined) await run(`alter role ${role} login password ${pg.escapeLiteral(password)}`);
 }
 
@@ -144,15 +156,29 @@ async function giveToMigrator(run: Run): Promise<void> {
 async function grantToRoles(run: Run): Promise<void> {
   const { app, maintenance, eraser } = roleNames;
   const everyone = [app, maintenance, eraser].join(', ');
+  // A table that is written once names its other columns in its trigger. Rights on columns do not suffice for LOCK TABLE.
   const { rows } = await run(`
-    select c.oid::regclass::text as name from pg_class c
-    where c.relnamespace = 'palimpsest'::regnamespace and c.relkind in ('r', 'p') and c.relname <> 'migrations'`);
-  const tables = rows.map(({ name }) => String(name)).join(', ');
+    select c.relname as table, string_agg(quote_ident(a.attname), ', ')
+      filter (where t.oid is null or a.attname = any (string_to_array(encode(t.tgargs, 'escape'), '\\000'))) as changeable
+    from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+      left join pg_trigger t on t.tgrelid = c.oid and t.tgfoid = 'palimpsest.written_once'::regproc
+        and t.tgtype & 1 = 1 and t.tgtype & 16 = 16
+    where c.relnamespace = 'palimpsest'::regnamespace and c.relkind in ('r', 'p') and c.relname <> 'migrations'
+    group by c.relname order by c.relname`);
+  const grants = (rows as { table: string; changeable: string | null }[])
+    .filter(({ table }) => !ofEraser.includes(table))
+    .flatMap(({ table, changeable }) => [
+      `grant insert on palimpsest.${table} to ${app}`,
+      ...(changeable === null ? [] : [`grant update (${changeable}) on palimpsest.${table} to ${app}`]),
+    ]);
+  const tables = rows.map(({ table }) => `palimpsest.${String(table)}`).join(', ');
   const statements = [
     `revoke all on all tables in schema palimpsest from ${everyone}`,
     `grant usage on schema palimpsest to ${everyone}`,
     `grant select on palimpsest.migrations to ${everyone}`,
-    `grant select, insert, update on ${tables} to ${app}, ${eraser}`,
+    `grant select on ${tables} to ${app}`,
+    ...grants,
+    `grant select, insert, update on ${tables} to ${eraser}`,
     `grant delete on ${mayDelete.map((table) => `palimpsest.${table}`).join(', ')} to ${app}`,
     `grant delete on ${tables} to ${eraser}`,
     `grant execute on function palimpsest.erase_only(text, text) to ${eraser}`,

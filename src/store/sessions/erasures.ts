@@ -56,7 +56,7 @@ export async function findErasure(pool: Pool, { tenant, session }: SessionIds): 
 
 export async function noteTold(pool: Pool, { tenant, session, erasedAt }: Erasure): Promise<void> {
   await read(
-    pool,
+    eraserOf(pool),
     { tenant },
     `update palimpsest.erasures set told_at = clock_timestamp()
      where tenant_id = $1 and session_id = $2 and date_trunc('milliseconds', erased_at) <= $3`,

@@ -1,4 +1,7 @@
-/** The tokens of the API in the database. Only a hash of each token is stored. */
+/**
+ * The tokens of the API in the database. Only a hash of each token is stored. The role of the application cannot write them: with
+ * its password alone, nobody makes a token.
+ */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import { checkId } from '../../contract/ids.js';
@@ -6,6 +9,7 @@ import { type Scope, scopes } from '../../contract/routes.js';
 import { checked } from '../../contract/schema.js';
 import { type ApiToken, type CreatedToken, type TokenRequest, tokenRequest } from '../../contract/tokens.js';
 import { invalid, PalimpsestError } from '../../errors.js';
+import { eraserOf } from '../connection/pool.js';
 import { read } from '../connection/transaction.js';
 
 /** The tenant of a token, and its permissions there. */
@@ -48,7 +52,7 @@ export async function createToken(pool: Pool, tenant: string, request: TokenRequ
     );
   const token = prefix + randomBytes(secretBytes).toString('base64url');
   const [row] = await read<TokenRow>(
-    pool,
+    eraserOf(pool),
     { tenant },
     `insert into palimpsest.api_tokens (tenant_id, id, name, sha256, scopes, expires_at)
      values ($1, $2, $3, $4, $5, $6) returning ${columns}`,
@@ -73,7 +77,7 @@ export async function listTokens(pool: Pool, tenant: string): Promise<ApiToken[]
 export async function revokeToken(pool: Pool, tenant: string, id: string): Promise<ApiToken> {
   checkId(id, 'id', 'stored');
   const [row] = await read<TokenRow>(
-    pool,
+    eraserOf(pool),
     { tenant },
     `update palimpsest.api_tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
      where tenant_id = $1 and id = $2 returning ${columns}`,

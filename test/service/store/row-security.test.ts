@@ -108,6 +108,15 @@ async function within(client: pg.Client, tenant: string | null, statement: strin
   }
 }
 
+/** The columns that a role may update. */
+async function changeable(role: 'app' | 'eraser', table: string): Promise<string[]> {
+  return namesOf(
+    `select a.attname as name from pg_attribute a
+     where a.attrelid = 'palimpsest.${table}'::regclass and a.attnum > 0 and not a.attisdropped
+       and has_column_privilege('${roleNames[role]}', a.attrelid, a.attnum, 'update') order by a.attnum`,
+  );
+}
+
 const refused = { code: '42501' };
 const nothing = { rows: [], rowCount: 0 };
 
@@ -160,15 +169,16 @@ describe.each(['app', 'eraser'] as const)('as %s', (role) => {
     });
 
     it('no row can be changed', async () => {
-      for (const table of tables)
-        expect(
-          await within(
-            as[role],
-            tenant,
-            `update palimpsest.${table} set tenant_id = tenant_id where tenant_id = '${other}'`,
-          ),
-          table,
-        ).toEqual(nothing);
+      for (const table of tables) {
+        const [column = 'tenant_id'] = await changeable(role, table);
+        const outcome = await within(
+          as[role],
+          tenant,
+          `update palimpsest.${table} set ${column} = ${column} where tenant_id = '${other}'`,
+        );
+        const may = role === 'eraser' || (await changeable(role, table)).length > 0;
+        expect(outcome, table).toEqual(may ? nothing : refused);
+      }
     });
 
     it('no row can be deleted', async () => {
@@ -198,6 +208,62 @@ describe.each(['app', 'eraser'] as const)('as %s', (role) => {
       expect(await within(as[role], null, `select 1 from palimpsest.${table}`), table).toEqual(nothing);
     await as[role].query('reset palimpsest.tenants');
   });
+});
+
+describe('what is written once', () => {
+  it('has no column that the application may change, except those that its trigger names', async () => {
+    const found = await Promise.all(
+      ['messages', 'turns', 'compactions', 'archive_parts', 'digests', 'api_tokens', 'erasures'].map(
+        async (table) => [table, (await changeable('app', table)).sort()],
+      ),
+    );
+    expect(Object.fromEntries(found)).toEqual({
+      messages: ['tokens'],
+      turns: [],
+      compactions: ['head_tokens', 'layout', 'redaction', 'snapshot_tokens', 'state_tokens', 'workflow_id'],
+      archive_parts: ['tokens'],
+      digests: ['payer_generation', 'payer_session'],
+      api_tokens: [],
+      erasures: [],
+    });
+  });
+
+  it('stays so for the eraser, whatever stands first in its search path', async () => {
+    const client = await connected(database.eraserUrl);
+    try {
+      await client.query(`create type pg_temp.text as enum ('tokens')`);
+      await client.query(`create function pg_temp.everything(pg_temp.text[]) returns pg_catalog.text[] language sql immutable as
+        $$ select array_agg(attname::pg_catalog.text) from pg_attribute where attrelid = 'palimpsest.messages'::regclass $$`);
+      await client.query(
+        `create cast (pg_temp.text[] as pg_catalog.text[]) with function pg_temp.everything(pg_temp.text[]) as implicit`,
+      );
+      expect(
+        await within(client, own, `update palimpsest.messages set body = '{}', sha256 = sha256('{}')`),
+      ).toEqual({
+        code: '23001',
+      });
+    } finally {
+      await client.end();
+    }
+  });
+
+  it('cannot be locked by the application against everybody', async () => {
+    for (const table of ['sessions', 'messages', 'compactions', 'tenants'])
+      expect(
+        await within(as.app, own, `lock table palimpsest.${table} in access exclusive mode`),
+        table,
+      ).toEqual(refused);
+  });
+});
+
+test('a role that is set up again loses the settings that it gave itself', async () => {
+  const [name] = await namesOf('select current_database() as name');
+  await as.app.query(`alter role ${roleNames.app} in database ${name} set synchronous_commit = off`);
+  const settings = `select setconfig::text as name from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase
+    where s.setrole = '${roleNames.app}'::regrole and d.datname = current_database()`;
+  expect(await namesOf(settings)).toEqual(['{synchronous_commit=off}']);
+  await migrate(database.ownerUrl, { roles: {} });
+  expect(await namesOf(settings)).toEqual([]);
 });
 
 test('as maintenance no table can be read or written', async () => {
@@ -265,6 +331,13 @@ describe('functions', () => {
     expect(Object.fromEntries(serves)).toEqual(
       Object.fromEntries(Object.entries(callers).map(([name, roles]) => [name, [...roles].sort()])),
     );
+  });
+
+  it('have a fixed search path, all of them', async () => {
+    expect(
+      await namesOf(`select proname as name from pg_proc where pronamespace = 'palimpsest'::regnamespace
+        and not coalesce('search_path=pg_catalog, pg_temp' = any (proconfig), false)`),
+    ).toEqual(['use_pgvector']);
   });
 
   it('that run with the rights of the owner have a fixed search path, and return no message', async () => {
