@@ -47,6 +47,9 @@ const acrossTenants = [
   'count_overdue()',
   'open_backfills(integer)',
   'pending_erasures(integer)',
+  'change_tenant_limits(text, jsonb, text[])',
+  'clear_tenant_limits(text)',
+  'spend_of_tenants(integer)',
 ].map((name) => `palimpsest.${name}`);
 
 /**
@@ -151,6 +154,8 @@ async function grantToRoles(run: Run): Promise<void> {
     `grant select, insert, update on ${tables} to ${app}, ${eraser}`,
     `grant delete on ${mayDelete.map((table) => `palimpsest.${table}`).join(', ')} to ${app}`,
     `grant delete on ${tables} to ${eraser}`,
+    // Limits are the operator's: they change through functions of palimpsest_maintenance.
+    `revoke insert, update, delete on palimpsest.tenant_limits from ${app}, ${eraser}`,
     `grant execute on function palimpsest.erase_only(text, text) to ${eraser}`,
     `grant execute on function palimpsest.token_of(bytea) to ${app}`,
     `grant execute on function ${acrossTenants.join(', ')} to ${maintenance}`,
