@@ -121,8 +121,12 @@ function sharedFailure({ type, retryAfterMs }: PassingFailure, remainingMs: numb
   );
 }
 
-/** Milliseconds after which a call looks again for a free place among the tenant's calls, plus as many at random. */
-const placeMs = 500;
+/**
+ * Milliseconds after which a call first looks again for a place among the tenant's calls. The pause grows with each attempt up to
+ * the longest one, so that thousands of steps of a backfill do not ask every second.
+ */
+const firstPlaceMs = 500;
+const longestPlaceMs = { live: 3_000, backfill: 20_000 };
 
 /** A call that gets its place later than this before the deadline would hardly be answered in time. */
 const lastCallMs = 5_000;
@@ -130,7 +134,9 @@ const lastCallMs = 5_000;
 function allInFlight(most: number, attempt: Attempt): Error {
   const message = `The tenant has ${most} model calls in flight, the most that it may have;`;
   const hint = "Raise the tenant's limit with `palimpsest limits set --concurrency`.";
-  const waitMs = Math.ceil(placeMs * (1 + Math.random()));
+  const longest = longestPlaceMs[attempt.backfill ? 'backfill' : 'live'];
+  const pauseMs = Math.min(longest, firstPlaceMs * 1.3 ** (attempt.number - 1));
+  const waitMs = Math.ceil(pauseMs * (1 + Math.random()));
   return notNow(message, hint, waitMs, { ...attempt, deadline: attempt.deadline - lastCallMs });
 }
 

@@ -284,3 +284,26 @@ test('defaults of the configuration hold for tenants without limits of their own
     await worker.stop();
   }
 });
+
+test('without a fallback: a compaction that a lowered limit cut off leaves the context unchanged, and reads shorten it', async () => {
+  const policy = {
+    ...manyCalls,
+    summary: { ...manyCalls.summary, fallback: 'none' as const, retryAfterFailure: 1 },
+  };
+  stack.model.hold();
+  await live('strict', { ...policy, memory: { eager: false } });
+  await stack.model.waitForRequests(1);
+  await limit({ modelTokensPerDay: 1 });
+  stack.model.release();
+  await expect
+    .poll(async () => (await stack.palimpsest.status({ session: 'strict' })).lastError)
+    .toMatchObject({ type: 'Tenant.BeyondLimit' });
+  const { failures, retryAt } = await stack.palimpsest.status({ session: 'strict' });
+  expect(failures).toBe(0);
+  // However soon the policy retries failures of a model.
+  expect(Date.parse(retryAt ?? '')).toBeGreaterThan(Date.now() + 20_000);
+  expect(await stack.palimpsest.compactions({ session: 'strict' })).toEqual([]);
+  const context = await stack.palimpsest.context({ session: 'strict' });
+  expect(context.tokens).toBeLessThanOrEqual(context.budget);
+  expect(validateView(context.messages)).toEqual([]);
+});
