@@ -7,6 +7,7 @@ import { redactorFor, type Redact } from '../src/summary/redaction/redact.js';
 import { PalimpsestError } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/defaults.js';
+import type { TenantLimits } from '../src/policy/tenant-limits.js';
 import { loadCompaction } from '../src/store/compactions/generations.js';
 import { digestGone, findDigest } from '../src/store/compactions/digests.js';
 import { loadSession } from '../src/store/sessions/sessions.js';
@@ -20,6 +21,12 @@ import { MOST_FOLLOWING } from '../src/summary/ask/record.js';
 import { readMessages } from '../src/store/log/messages.js';
 import type { Dependencies } from './run.js';
 
+/** The settings of requests, the session that pays for the answers, and the operator's limits on calls for its tenant. */
+export interface AskingOfSession extends Asking {
+  incarnation: string;
+  limits: TenantLimits | undefined;
+}
+
 /**
  * The settings shared by every request for this session. Prompt, sections and redaction come from the session's policy and do
  * not pass through Temporal. `incarnation` identifies the session that was read; only that session pays for the answer.
@@ -30,7 +37,7 @@ export async function askingFor(
   summarizer: SummarizerSettings,
   signal: AbortSignal,
   form: 'snapshot' | 'journal' = 'snapshot',
-): Promise<Asking & { incarnation: string }> {
+): Promise<AskingOfSession> {
   const { policy: layers, incarnation } = await loadSession(pool, ids);
   const policy = policyOf(layers);
   const prompt = form === 'journal' ? journalPrompt(policy.summary) : promptSettings(policy.summary);
@@ -47,6 +54,7 @@ export async function askingFor(
     redact: redactorOf(policy, ids.tenant, signal),
     counter: counterFor(summarizer.tokenizer),
     incarnation,
+    limits: layers.limits,
   };
 }
 

@@ -4,6 +4,7 @@ import { snapshotKey } from '../src/compaction/plan/reading.js';
 import { makeReplacement } from '../src/compaction/replace/replacement.js';
 import { PalimpsestError } from '../src/errors.js';
 import type { Policy } from '../src/policy/defaults.js';
+import { beyondLimitType } from '../src/policy/tenant-limits.js';
 import { economicsOf } from '../src/limits/economics.js';
 import { type Limits, marksAfter } from '../src/limits/limits.js';
 import { commitCompaction, PolicyReplaced, type CommitInput } from '../src/store/compactions/commit.js';
@@ -89,17 +90,24 @@ async function acceptAndCommit(
   const made = await inSlices(makeReplacement(input), signal);
   if ('repair' in made) return { repair: made.repair };
 
+  const failure = failureOf(request);
   const commitInput = {
     ...replacementToStore(made, request, input),
     policyVersion: session.policyVersion,
     exhausted: made.missed ? exhaustedMark(session, made, input.limits) : null,
-    failure: request.failure && failureToStore(request.failure, input.policy, session, now()),
+    failure: failure && failureToStore(failure, input.policy, session, now()),
     ...(await costsOf(dependencies, ids, request, made, input.policy)),
   };
   const outcome = outcomeOf(await commitCompaction(pool, ids, commitInput));
   await expireDigests(pool, ids.tenant, input.policy.retention.digests);
-  report(metrics, ids, outcome, request.failure?.type ?? null);
+  report(metrics, ids, outcome, failure?.type ?? null);
   return outcome;
+}
+
+/** Why the rules wrote the summary in place of a model: it failed, or the operator's limits did not allow to ask it. */
+function failureOf({ failure, plan, method }: CommitRequest): CommitRequest['failure'] {
+  if (failure !== null || plan.beyondLimits !== true || method !== 'extractive') return failure;
+  return { type: beyondLimitType, message: plan.withoutModel ?? '', onlyWaited: true };
 }
 
 /** Computes the tokens, time and money that this commit cost, and the digests that it used. */

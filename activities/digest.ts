@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
 import { isOfChunk } from '../src/compaction/replace/by-rule.js';
-import type { Asking } from '../src/compaction/summarize/answers.js';
 import type { Question } from '../src/compaction/summarize/questions.js';
 import { isFailure, isPassingFailureOfStore, type FailureType, type PalimpsestError } from '../src/errors.js';
 import { isAbort } from '../src/llm/classify.js';
@@ -11,6 +10,7 @@ import { aheadRun, holdDigest, type Holder } from '../src/store/compactions/dige
 import { storeDigest, type DigestRow } from '../src/store/compactions/digests.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { isDrawnAgain } from '../src/temporal/failures.js';
+import type { AskingOfSession } from './asking.js';
 import type { Attempt, Dependencies } from './run.js';
 import { findOrClaim, whileLeased } from './lease.js';
 import { spentBy, withinTokens } from './tokens.js';
@@ -22,7 +22,7 @@ import { spentBy, withinTokens } from './tokens.js';
  */
 export async function answerOnce(
   dependencies: Dependencies,
-  asking: Asking & { incarnation: string },
+  asking: AskingOfSession,
   question: Question,
   payer: Payer,
   attempt: Attempt,
@@ -30,7 +30,8 @@ export async function answerOnce(
   const { pool, metrics } = dependencies;
   const { key } = question;
   const holder = holderOf(payer, attempt);
-  const leased = { tenant: payer.tenant, key, find: () => holdDigest(pool, holder, key) };
+  const { concurrency } = asking.limits ?? {};
+  const leased = { tenant: payer.tenant, key, most: concurrency, find: () => holdDigest(pool, holder, key) };
   const startedAt = Date.now();
   const stored = await findOrClaim(pool, leased, attempt);
   metrics?.digest(stored !== null);
@@ -59,7 +60,7 @@ export type Payer = SessionIds & {
 
 async function ask(
   dependencies: Dependencies,
-  { summarizer, counter, incarnation }: Asking & { incarnation: string },
+  { summarizer, counter, incarnation, limits }: AskingOfSession,
   { key, prepare }: Question,
   { holder, ...payer }: Payer & { holder: Holder },
   attempt: Attempt,
@@ -71,7 +72,10 @@ async function ask(
   const answer = await withinTokens(
     dependencies,
     attempt,
-    { caller: `${payer.tenant}/${key}`, expected: () => tokens() + request.maxTokens },
+    {
+      ...{ tenant: payer.tenant, model: summarizer.model, limits, caller: `${payer.tenant}/${key}` },
+      expected: () => ({ inputTokens: tokens(), outputTokens: request.maxTokens }),
+    },
     () => {
       call.asked = true;
       return counted(metrics, summarizer.model, () =>
@@ -117,7 +121,7 @@ function holderOf({ tenant, session, ahead }: Payer, { runId, deadline }: Attemp
 /** Stores a digest written by rule, which cost nothing. */
 export async function storeByRule(
   { pool, metrics }: Dependencies,
-  { counter, incarnation }: Asking & { incarnation: string },
+  { counter, incarnation }: AskingOfSession,
   { key, text }: { key: string; text: string },
   payer: Payer,
   failure: FailureType,

@@ -10,6 +10,7 @@ import {
   type PassingFailure,
 } from '../src/store/compactions/digest-leases.js';
 import type { Attempt } from './run.js';
+import { notNow } from './tokens.js';
 
 /** A step waits this long in its slot for another step's answer; then it gives up the slot and retries after `returnMs`. */
 const patienceMs = 15_000;
@@ -21,6 +22,8 @@ const longestLookMs = 1_000;
 export interface LeasedAnswer<Found> {
   tenant: string;
   key: string;
+  /** Maximum number of calls of the tenant in flight. @default unlimited */
+  most?: number;
   /** Returns the stored answer, or null if there is none. */
   find(): Promise<Found | null>;
 }
@@ -28,7 +31,8 @@ export interface LeasedAnswer<Found> {
 /**
  * Returns the stored answer, at once or after the step that is requesting it has stored it. Returns null if this step now holds
  * the lease and must make the request under `whileLeased`. Throws the passing failure of the other step's call, so that all
- * steps that need the same answer share one failed call. Throws `Llm.InFlight` if the other step takes long.
+ * steps that need the same answer share one failed call. Throws `Llm.InFlight` if the other step takes long, and
+ * `Llm.RateLimited` if the tenant has as many calls in flight as it may have.
  */
 export async function findOrClaim<Found>(
   pool: Pool,
@@ -41,6 +45,7 @@ export async function findOrClaim<Found>(
     if (found !== null) return found;
     if (await claimLease(pool, leased, attempt.asker)) return unlessStored(pool, leased, attempt);
     const seen = await seeLease(pool, leased);
+    if (seen === null && leased.most !== undefined) throw allInFlight(leased.most, attempt);
     if (seen?.failure) throw sharedFailure(seen.failure, seen.remainingMs);
     if (Date.now() > until) throw stillInFlight();
     await sleep(pauseMs, undefined, { signal: attempt.signal });
@@ -114,6 +119,25 @@ function sharedFailure({ type, retryAfterMs }: PassingFailure, remainingMs: numb
       details: retryAfterMs === null ? {} : { retryAfterMs: Math.ceil(remainingMs) },
     },
   );
+}
+
+/**
+ * Milliseconds after which a call first looks again for a place among the tenant's calls. The pause grows with each attempt up to
+ * the longest one, so that thousands of steps of a backfill do not ask every second.
+ */
+const firstPlaceMs = 500;
+const longestPlaceMs = { live: 3_000, backfill: 20_000 };
+
+/** A call that gets its place later than this before the deadline would hardly be answered in time. */
+const lastCallMs = 5_000;
+
+function allInFlight(most: number, attempt: Attempt): Error {
+  const message = `The tenant has ${most} model calls in flight, the most that it may have;`;
+  const hint = "Raise the tenant's limit with `palimpsest limits set --concurrency`.";
+  const longest = longestPlaceMs[attempt.backfill ? 'backfill' : 'live'];
+  const pauseMs = Math.min(longest, firstPlaceMs * 1.3 ** (attempt.number - 1));
+  const waitMs = Math.ceil(pauseMs * (1 + Math.random()));
+  return notNow(message, hint, waitMs, { ...attempt, deadline: attempt.deadline - lastCallMs });
 }
 
 function stillInFlight(): PalimpsestError {

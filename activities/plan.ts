@@ -1,5 +1,11 @@
+import type { Pool } from 'pg';
 import type { CompactionReason, NothingToDo, Plan } from '../src/compaction/plan/plan-types.js';
 import { makePlan } from '../src/compaction/plan/plan.js';
+import type { PlanRequest } from '../src/compaction/plan/planning.js';
+import { settingsOf as summarizerSettings } from '../src/compaction/plan/summarizer-settings.js';
+import type { PalimpsestError } from '../src/errors.js';
+import { priceOf, refusalOfModel } from '../src/policy/tenant-limits.js';
+import { limitsSpend, refusalOfSpend, spentBy } from '../src/store/tenants/spend.js';
 import { isTriggered, limitsOf } from '../src/limits/limits.js';
 import { effectivePolicy, policyOf, withSummarizer, type PolicyLayers } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/defaults.js';
@@ -7,7 +13,7 @@ import { readChain, readMetas, spentOn } from '../src/store/compactions/chain.js
 import { readContextSource, readTailMetas } from '../src/store/reading/context.js';
 import { releaseEarlierHolds } from '../src/store/compactions/digest-holds.js';
 import { readMessages } from '../src/store/log/messages.js';
-import { factsOf } from '../src/store/sessions/session-row.js';
+import { factsOf, type SessionRow } from '../src/store/sessions/session-row.js';
 import { passReduceMark, setExhausted } from '../src/store/sessions/sessions.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { counterFor } from '../src/tokens/counter.js';
@@ -29,7 +35,7 @@ export interface PlanInput extends SessionIds {
 }
 
 /** Plans a compaction of the session in its current state; records the reason if nothing can be done. */
-export function plan({ pool, model, summarizer, now }: Dependencies) {
+export function plan({ pool, model: client, summarizer, now }: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
     runStep('plan', async ({ runId, signal }) => {
       const { eager = false, writtenThroughSeq = null } = input;
@@ -42,10 +48,13 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
       const asked = input.force || input.reason === 'backfill';
       const backingOff = row.retryAt !== null && row.retryAt.getTime() > now() && !asked;
       const limited = policy.spend.perSession !== null;
-      const [chain, spent] = await Promise.all([
+      const model = summarizerSettings(policy, limits).model;
+      const [chain, spent, refusal] = await Promise.all([
         readChain(pool, input, row.generation),
         limited ? spentOn(pool, input) : 0,
+        limitsOn(pool, row, model, writtenThroughSeq !== null),
       ]);
+      let beyond: string | null = null;
       const made = await makePlan(
         {
           generation: row.generation,
@@ -65,11 +74,14 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
         {
           reason: input.reason,
           ...{ force: input.force, eager, writtenThroughSeq },
-          withoutModel: !model.available
+          withoutModel: !client.available
             ? 'no model endpoint is configured'
             : backingOff
               ? 'the model failed recently'
               : null,
+          ...(refusal === null
+            ? {}
+            : { beyondLimits: (estimate) => (beyond = refusal(estimate)?.message ?? null) }),
           now: now(),
           counter: counterFor(limits.tokenizer),
           redact: redactorOf(policy, input.tenant, signal),
@@ -91,6 +103,8 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
       }
       if ('nothing' in made) return made;
       const { incarnation } = row;
+      if (beyond !== null && made.withoutModel === beyond)
+        return { ...made, incarnation, beyondLimits: true };
       if (input.reason !== 'backfill') return { ...made, incarnation };
       return {
         ...made,
@@ -99,6 +113,28 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
       };
     });
 }
+
+/**
+ * Says why the operator's limits forbid to ask the model, given what that would cost; null without limits. Answers that were
+ * written ahead are paid already, so that their compaction is not refused for its cost.
+ */
+async function limitsOn(
+  pool: Pool,
+  { tenant, policy: { limits } }: Pick<SessionRow, 'tenant' | 'policy'>,
+  model: string,
+  written: boolean,
+): Promise<((estimate: EstimateAt) => PalimpsestError | null) | null> {
+  if (limits === undefined) return null;
+  const refused = refusalOfModel(limits, model);
+  if (refused) return () => refused;
+  if (written || !limitsSpend(limits)) return null;
+  const spent = await spentBy(pool, tenant);
+  const price = priceOf(limits.prices, model) ?? { input: 0, output: 0 };
+  const perToken = { input: 1_000_000, output: 1_000_000 };
+  return (estimate) => refusalOfSpend(limits, spent, { cost: estimate(price), tokens: estimate(perToken) });
+}
+
+type EstimateAt = Parameters<NonNullable<PlanRequest['beyondLimits']>>[0];
 
 /** No agent waits for a backfill: unless a policy says otherwise, the fallback is used only after a day without the model. */
 const backfillDeadlineMs = 24 * 60 * 60 * 1000;

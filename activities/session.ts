@@ -4,6 +4,7 @@ import type { FormatName } from '../src/conversation/format-names.js';
 import { inlineMessages } from './inline-turn.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/defaults.js';
+import { beyondLimitType } from '../src/policy/tenant-limits.js';
 import { appendTurn as storeTurn } from '../src/store/append/turns.js';
 import { releaseHolds } from '../src/store/compactions/digest-holds.js';
 import { withTransaction } from '../src/store/connection/transaction.js';
@@ -108,7 +109,9 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
       // from the model, so it is retried.
       const unreachable = type === 'Budget.Unreachable';
       const blameless = unreachable || (exhausted && policy.summary.fallback !== 'none');
-      const next = blameless ? null : retryAt(policy, onlyWaited ? 0 : row.failures, now());
+      const retry = retryAt(policy, onlyWaited ? 0 : row.failures, now());
+      const earliest = type === beyondLimitType ? now() + beyondLimitMs : 0;
+      const next = blameless ? null : new Date(Math.max(retry.getTime(), earliest));
       const fallback = model && policy.summary.fallback !== 'none';
       await recordFailure(pool, row, { type, message, retryAt: next, fallback, onlyWaited });
       if (exhausted || unreachable)
@@ -123,6 +126,9 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
       return { notBefore: next?.getTime() ?? null };
     });
 }
+
+/** A limit on spend lasts to the end of a day; plans of a session without a fallback need not look for it every moment. */
+const beyondLimitMs = 60_000;
 
 const longestWaitMs = 6 * 60 * 60 * 1000;
 

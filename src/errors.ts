@@ -35,6 +35,7 @@ export const failureTypes = [
   'Api.Overloaded',
   'Api.Failed',
   'Tenant.LimitReached',
+  'Tenant.BeyondLimit',
 ] as const;
 
 export type FailureType = (typeof failureTypes)[number];
@@ -118,11 +119,14 @@ export function isPassingFailureOfStore(error: unknown): error is PalimpsestErro
   return isFailure(error, 'Store.Unavailable') || isFailure(error, 'Store.Busy');
 }
 
-/** Failures of the model, after which a deterministic summary may be used. A defect or a lost database is not one of them. */
+/**
+ * Failures of the model, and the operator's limits on its calls, after which a deterministic summary may be used. A defect or a
+ * lost database is not one of them.
+ */
 export function isModelFailure(error: unknown): error is PalimpsestError {
   return isFailure(error) && isModelFailureType(error.type);
 }
 
 export function isModelFailureType(type: string): boolean {
-  return type.startsWith('Llm.') || type.startsWith('Summary.');
+  return type.startsWith('Llm.') || type.startsWith('Summary.') || type === 'Tenant.BeyondLimit';
 }

@@ -26,6 +26,7 @@ export {
   type PolicyLayers,
   type PolicySource,
 } from './policy/layers.js';
+export type { TenantLimits } from './policy/tenant-limits.js';
 export { describePolicy, type PolicyRow } from './policy/describe.js';
 export { limitsOf, type Limits, type SessionFacts } from './limits/limits.js';
 export { parsePolicy, type PolicyInput } from './policy/schema.js';

@@ -23,6 +23,7 @@ export async function runApiProcess(
   const { queuePrefix, policy, database } = config;
   const palimpsest = await Palimpsest.connect({
     ...{ databaseUrl, eraserUrl, database, temporal, queuePrefix, policy, log },
+    limits: config.limits,
     turnLimits: config.turns,
     embeddings: embeddingsOf(config),
     poolSize: config.api.databaseConnections,

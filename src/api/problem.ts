@@ -20,6 +20,7 @@ const statuses: Partial<Record<FailureType, number>> = {
   'Llm.RateLimited': 429,
   'Store.Busy': 409,
   'Tenant.LimitReached': 429,
+  'Tenant.BeyondLimit': 403,
   'Store.Unavailable': 503,
   'Temporal.Unavailable': 503,
   'Identity.Unavailable': 503,

@@ -5,6 +5,7 @@ import { addCompactionCommands } from './commands/compaction.js';
 import { addCompletionCommands } from './commands/completion.js';
 import { addDevCommands, addHealthCommands, addServerCommands } from './commands/servers.js';
 import { addImportCommand } from './commands/import.js';
+import { addLimitCommands } from './commands/limits.js';
 import { addLogCommands } from './commands/log.js';
 import { addPolicyCommands } from './commands/policy.js';
 import { addSessionCommands, addTimelineCommand } from './commands/sessions.js';
@@ -22,6 +23,7 @@ function commands(setCode: SetCode): Command {
   const serve = group('Run it:');
   addServerCommands(serve);
   addTokenCommands(serve);
+  addLimitCommands(serve);
   const look = group('Look at sessions:');
   addSessionCommands(look);
   addTimelineCommand(look);

@@ -6,7 +6,8 @@ import { z } from 'zod';
 import { payloadKeysSchema } from './payload-keys.js';
 import { defaultTurnLimits } from '../conversation/turn-limits.js';
 import { leastTokenBits } from './token-strength.js';
-import { flagOf, listOf, lowerCase, numberOf, weakToken } from './values.js';
+import { tenantLimitsSchema } from '../policy/tenant-limits.js';
+import { flagOf, jsonOf, listOf, lowerCase, numberOf, weakToken } from './values.js';
 
 export const workerRoles = ['workflow', 'database', 'model', 'backfill'] as const;
 /**
@@ -109,6 +110,19 @@ const tokensSchema = z.array(tokenSchema).superRefine((tokens, context) => {
       refuse('has the token of an earlier entry', 'Give each entry a token of its own.');
   }
 });
+
+/** A limit as written in a variable or a file. */
+const limitSetting = (name: string, field: z.ZodType) => {
+  const variable = `PALIMPSEST_LIMIT_${name.replaceAll(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`;
+  const convert = name === 'models' ? listOf : name === 'prices' ? jsonOf : numberOf;
+  return setting(z.preprocess(convert, field), variable, field.description ?? '', 'none');
+};
+
+const limitsSchema = z.strictObject(
+  Object.fromEntries(
+    Object.entries(tenantLimitsSchema.shape).map(([name, field]) => [name, limitSetting(name, field)]),
+  ),
+) as unknown as typeof tenantLimitsSchema;
 
 const loopbackHost = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
 
@@ -296,6 +310,7 @@ export const configSchema = z.strictObject({
     'PALIMPSEST_POLICY',
     'policy, in the variable as JSON; the policy of `policyFile` overrides it',
   ),
+  limits: limitsSchema,
   inlineTurnTenants: setting(
     z.preprocess(listOf, z.array(z.string().min(1)).default([])),
     'PALIMPSEST_INLINE_TENANTS',

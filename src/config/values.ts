@@ -26,6 +26,15 @@ export function listOf(value: unknown): unknown {
   );
 }
 
+/** An object of JSON. */
+export function jsonOf(value: unknown): unknown {
+  try {
+    return JSON.parse(text(value) ?? '') as unknown;
+  } catch {
+    return value;
+  }
+}
+
 export const lowerCase = (value: unknown): unknown => text(value)?.toLowerCase() ?? value;
 
 /** Replaces the hash of a token that is too easy to guess. */

@@ -6,6 +6,7 @@ import { encodeIdPart } from '../contract/ids.js';
 import { checkedDeployment } from '../config/policy-sources.js';
 import { complain } from '../policy/issues.js';
 import type { DeploymentPolicy } from '../policy/layers.js';
+import { type TenantLimits, tenantLimitsSchema } from '../policy/tenant-limits.js';
 import { clientSettings, configOf } from '../process/servers.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import { openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
@@ -47,6 +48,8 @@ export interface PalimpsestOptions {
    * that this client creates or configures. @default none for new sessions; an existing session keeps its policy
    */
   policy?: DeploymentPolicy;
+  /** The operator's limits for tenants without limits of their own; the workers need the same. @default none */
+  limits?: TenantLimits;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name; the workers need the same counters. */
   counters?: Counters;
   /** Largest turn that `appendTurn` accepts. @default 10,000 messages, 32 MiB of JSON */
@@ -96,6 +99,7 @@ const optionsSchema = z
       })
       .optional(),
     policy: z.looseObject({}).optional(),
+    limits: tenantLimitsSchema.optional(),
     counters: z.looseObject({}).optional(),
     turnLimits: z.strictObject({ maxMessages: positive, maxBytes: positive }).optional(),
     summarizer: z.looseObject({}).optional(),
@@ -144,11 +148,15 @@ export async function openConnections(options: PalimpsestOptions): Promise<Conne
     log,
     turnLimits,
     embeddings,
+    limits: tenantLimits,
   } = more;
   registerCounters(counters);
   const deployment = checkedDeployment(policy);
   const embedder = embeddings === undefined ? null : createEmbedder(embeddings);
-  const pool = openPool(databaseUrl, { ...database, eraserUrl, max: poolSize, tenantShare });
+  const pool = openPool(databaseUrl, {
+    ...database,
+    ...{ eraserUrl, tenantShare, max: poolSize, limits: tenantLimits },
+  });
   const applicationName = 'palimpsest probe';
   const probe = openPool(databaseUrl, { max: 1, applicationName, statementTimeoutMs: probeTimeoutMs });
   try {

@@ -159,7 +159,7 @@ export function economicsOf(given: {
  * digest, then one consolidation that reads the digests and the previous snapshot. A ratio without prices.
  */
 export function estimateCost(plan: {
-  prices: Prices;
+  prices: Pick<Prices, 'summarizerInput' | 'summarizerOutput'>;
   evictedTokens: number;
   chunkTokens: number;
   digestTokens: number;

@@ -34,6 +34,7 @@ const kindWords: Record<string, string> = {
   string: 'a string',
   boolean: 'true or false',
   object: 'an object',
+  record: 'an object',
   array: 'a list',
 };
 const kindInWords = (kind: string): string => kindWords[kind] ?? kind;

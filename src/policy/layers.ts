@@ -1,6 +1,7 @@
 import { presets } from './presets.js';
 import type { PolicyInput, PresetName } from './schema.js';
 import { withDefaults, type Policy } from './defaults.js';
+import { narrowed, type TenantLimits, withoutForbiddenModel } from './tenant-limits.js';
 
 /** Highest precedence first. @internal A test tries every pair of layers. */
 export const policyLayers = ['session', 'tenant', 'file', 'environment', 'begun'] as const;
@@ -10,7 +11,10 @@ type PolicyLayer = (typeof policyLayers)[number];
  * The policies as given, by layer, each checked by `parsePolicy`. Stored with the session. `begun` holds defaults of the
  * earlier version that began the session, if they differ from today's; they apply until the session's policy is replaced.
  */
-export type PolicyLayers = Partial<Record<PolicyLayer, PolicyInput>>;
+export type PolicyLayers = Partial<Record<PolicyLayer, PolicyInput>> & {
+  /** The operator's limits in force, which narrow the merged policy. Not stored with the session. */
+  limits?: TenantLimits;
+};
 
 /** The layer that set a field; `tenant (preset adk)` if a preset named in that layer set it. */
 export type PolicySource = PolicyLayer | 'default' | `${PolicyLayer} (preset ${string})`;
@@ -53,10 +57,17 @@ interface Merged {
  */
 export function effectivePolicy(layers: PolicyLayers): EffectivePolicy {
   const merged: Merged = { input: {}, sources: {} };
+  const modelWarning: Record<string, string> = {};
   const presetLayer = policyLayers.find((layer) => layers[layer]?.preset !== undefined);
   for (const layer of policyLayers.toReversed()) {
-    const given = layers[layer];
-    if (given === undefined) continue;
+    const own = layers[layer];
+    if (own === undefined) continue;
+    // The other layers are the operator's.
+    const { given, warning } =
+      layer === 'session' || layer === 'tenant'
+        ? withoutForbiddenModel(own, layers.limits)
+        : { given: own, warning: undefined };
+    if (warning !== undefined) modelWarning['summary.model'] = warning;
     const { preset, ...fields } = given;
     if (given.model !== undefined) forgetModel(merged, given.model);
     if (preset !== undefined && layer === presetLayer) {
@@ -67,7 +78,13 @@ export function effectivePolicy(layers: PolicyLayers): EffectivePolicy {
   }
   const preset = (presetLayer && layers[presetLayer]?.preset) ?? null;
   const input: PolicyInput = merged.input;
-  return { policy: withDefaults(input), preset, sources: merged.sources, warnings: warningsOf(input) };
+  const { policy, warnings } = narrowed(withDefaults(input), layers.limits);
+  return {
+    policy,
+    preset,
+    sources: merged.sources,
+    warnings: { ...warningsOf(input), ...modelWarning, ...warnings },
+  };
 }
 
 function warningsOf({ summary }: PolicyInput): Record<string, string> {
@@ -150,6 +167,11 @@ export function withSummarizer(
     ...environment.summary,
   };
   return { ...layers, environment: { ...environment, summary } };
+}
+
+/** The layers as they are stored. */
+export function withoutLimits({ limits: _limits, ...layers }: PolicyLayers): PolicyLayers {
+  return layers;
 }
 
 /** The policy layers of the process that serves a session, below those of the session and the tenant. */

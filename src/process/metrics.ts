@@ -133,6 +133,11 @@ export class Metrics {
   );
 
   readonly #refusals = this.#counter('api_refusals_total', 'Requests refused because of a limit', ['limit']);
+  readonly #callsBeyondLimits = this.#counter(
+    'model_calls_beyond_limits_total',
+    "Model calls not made because of the operator's limits on their tenant, by limit",
+    ['limit'],
+  );
 
   constructor() {
     collectDefaultMetrics({ register: this.registry });
@@ -215,6 +220,11 @@ export class Metrics {
   /** `limit` is one of the names that problem documents use. */
   refused(limit: string): void {
     this.#refusals.inc({ limit });
+  }
+
+  /** `limit` is the name of a limit of the tenant. */
+  callBeyondLimit(limit: string): void {
+    this.#callsBeyondLimits.inc({ limit });
   }
 
   /**

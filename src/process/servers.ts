@@ -80,6 +80,7 @@ export async function clientSettings(config: Config) {
     queuePrefix: config.queuePrefix,
     database: config.database,
     policy: config.policy,
+    limits: config.limits,
     turnLimits: config.turns,
     embeddings: embeddingsOf(config),
   };

@@ -61,7 +61,8 @@ export function workerSettings(
   servers: Database | undefined,
   temporal: TemporalSettings,
 ): WorkerSettings {
-  const { llm, summary, queuePrefix, inlineTurnTenants, inlineTurnKeys, policy, worker, database } = config;
+  const { llm, summary, queuePrefix, inlineTurnTenants, inlineTurnKeys, policy, worker, database, limits } =
+    config;
   return {
     ...servers,
     database,
@@ -70,6 +71,7 @@ export function workerSettings(
     inlineTurnTenants,
     inlineTurnKeys,
     policy,
+    limits,
     model: { ...llm, summaryModel: summary.model, contextWindow: summary.contextWindow },
     embeddings: embeddingsOf(config),
     databaseSteps: worker.databaseSteps,

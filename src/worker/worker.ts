@@ -16,6 +16,7 @@ import { createEmbedder, type EmbeddingSettings } from '../llm/embedder.js';
 import type { Metrics } from '../process/metrics.js';
 import { checkedDeployment } from '../config/policy-sources.js';
 import type { DeploymentPolicy } from '../policy/layers.js';
+import type { TenantLimits } from '../policy/tenant-limits.js';
 import { failureOfServer, type Readiness } from '../process/readiness.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import { countOverdue } from '../store/sessions/overdue.js';
@@ -109,6 +110,8 @@ export interface WorkerSettings {
    * inside a signal. See `readDeploymentPolicy`.
    */
   policy?: DeploymentPolicy;
+  /** The operator's limits for tenants without limits of their own. @default none */
+  limits?: TenantLimits;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name. */
   counters?: Counters;
   /** Records what this worker does. @default nothing is recorded */
@@ -213,7 +216,7 @@ function limitsOf({
 /** Returns null for a process that only orchestrates. */
 function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool | null {
   if ([...roles].every((role) => role === 'workflow')) return null;
-  const { databaseUrl, maintenanceUrl, eraserUrl } = settings;
+  const { databaseUrl, maintenanceUrl, eraserUrl, limits } = settings;
   if (databaseUrl === undefined)
     throw invalid(
       'A worker with any role other than workflow needs PostgreSQL.',
@@ -223,7 +226,7 @@ function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool
   const { databaseSteps, backfillSteps } = limitsOf(settings);
   const steps = (roles.has('database') ? databaseSteps : 0) + (roles.has('backfill') ? backfillSteps : 0);
   const max = steps > 0 ? steps + 4 : modelConnections;
-  return openPool(databaseUrl, { ...settings.database, maintenanceUrl, eraserUrl, max });
+  return openPool(databaseUrl, { ...settings.database, maintenanceUrl, eraserUrl, limits, max });
 }
 
 async function createWorkers(

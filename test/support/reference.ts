@@ -6,12 +6,25 @@ import { settings, type Setting } from '../../src/config/schema.js';
 import { describePolicy } from '../../src/policy/describe.js';
 import { effectivePolicy } from '../../src/policy/layers.js';
 import { policySchema } from '../../src/policy/schema.js';
+import { tenantLimitsSchema } from '../../src/policy/tenant-limits.js';
 
 /** Files that contain such a table, between `<!-- table: policy -->` and `<!-- end of table -->`. */
-export const documentsWithTables = ['docs/configuration.md', 'docs/http-api.md', 'docs/policy.md'];
+export const documentsWithTables = [
+  'docs/configuration.md',
+  'docs/http-api.md',
+  'docs/operating.md',
+  'docs/policy.md',
+];
 
 const tables: Readonly<Record<string, () => string[]>> = {
   configuration: configurationTable,
+  limits: () => [
+    '| limit | value | meaning |',
+    '|---|---|---|',
+    ...Object.entries(tenantLimitsSchema.shape).map(
+      ([name, field]) => `| \`${name}\` | ${limitValue(name, field)} | ${field.description ?? ''} |`,
+    ),
+  ],
   operations: () => [
     '| operation | what it does | scope |',
     '|---|---|---|',
@@ -38,6 +51,10 @@ export function withTables(document: string): string {
       return `${begin}\n${table().join('\n')}\n\n${end}`;
     },
   );
+}
+
+function limitValue(name: string, field: z.ZodType): string {
+  return name === 'prices' ? 'object' : valuesOf(z.toJSONSchema(field, { io: 'input' }) as Schema);
 }
 
 interface PolicyField {

@@ -191,7 +191,7 @@ export const archive = [
     params: ofSession,
     body: forkRequest,
     answer: forked,
-    failures,
+    failures: [...failures, 'Tenant.BeyondLimit'],
     handle: ({ client, params, body }) => client.fork({ ...params, ...body }),
   }),
 ];

@@ -166,6 +166,7 @@ export const policies = [
       'Each session of the tenant follows it in the fields that it does not set itself, from its next use on.',
     body: policyRequest,
     answer: policyVersion,
+    failures: ['Tenant.BeyondLimit'],
     handle: ({ client, body }) => client.configureTenant(body),
   }),
   operation({
@@ -185,7 +186,7 @@ export const policies = [
     params: ofSession,
     body: policyRequest,
     answer: policyVersion,
-    failures: [...failures, 'Temporal.Unavailable'],
+    failures: [...failures, 'Temporal.Unavailable', 'Tenant.BeyondLimit'],
     handle: ({ client, params, body }) => client.configure({ ...params, ...body }),
   }),
   operation({
@@ -204,7 +205,7 @@ export const policies = [
     params: ofSession,
     body: pins,
     answer: policyVersion,
-    failures: [...failures, 'Temporal.Unavailable'],
+    failures: [...failures, 'Temporal.Unavailable', 'Tenant.BeyondLimit'],
     handle: ({ client, params, body }) => client.pin({ ...params, ...body }),
   }),
 ];

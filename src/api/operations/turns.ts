@@ -26,7 +26,7 @@ export const turns = [
     body: turnBody,
     headers: { 'Idempotency-Key': 'The `turnId`, for clients that send it as a header.' },
     answer: appendedTurn,
-    failures: ['Store.TurnConflict', 'Store.StaleAppend'],
+    failures: ['Store.TurnConflict', 'Store.StaleAppend', 'Tenant.BeyondLimit'],
     handle: async ({ client, access, params, body, headers }) => {
       if (body.policy !== undefined) needScope(access, 'policy');
       const { turnId, ...turn } = body;

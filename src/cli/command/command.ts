@@ -29,6 +29,7 @@ const argumentTexts: Record<string, string> = {
   part: 'number of an archive part',
   query: 'words; a part in double quotes must match exactly',
   job: 'name of a backfill',
+  owner: 'name of a tenant',
   name: 'name for people, such as the program that uses the token',
   id: 'id of a token, listed by `token list`',
   text: 'a text that every head carries word for word',

@@ -10,6 +10,9 @@ import { orchestrates, type WorkerRole } from '../../config/schema.js';
 import { isFailure } from '../../errors.js';
 import type { Database } from '../../process/servers.js';
 import { assertMigrated } from '../../store/connection/migrate.js';
+import { limitsInForce, type TenantLimits } from '../../policy/tenant-limits.js';
+import { overridesIn } from '../../store/tenants/limits.js';
+import { type Spent, spendOfTenants } from '../../store/tenants/spend.js';
 import { eraserOf, maintenanceOf, openPool } from '../../store/connection/pool.js';
 import { read } from '../../store/connection/transaction.js';
 import { countOverdue } from '../../store/sessions/overdue.js';
@@ -25,6 +28,7 @@ const leastVersion = 14;
 export async function* checkPostgres(
   { databaseUrl, ...roles }: Database,
   from: string,
+  limits: TenantLimits,
 ): AsyncGenerator<Finding> {
   let pool: Pool;
   try {
@@ -41,6 +45,7 @@ export async function* checkPostgres(
       yield await checkRoles(pool);
       yield await checkOverdue(pool);
       yield await checkRedaction(pool);
+      yield await checkSpend(pool, limits);
     }
     yield await checkCompression(pool);
     yield await checkConnections(pool);
@@ -128,6 +133,38 @@ async function roleOf(pool: Pool): Promise<{ name: string; bypasses: boolean; ow
      from pg_roles r, pg_namespace n where r.rolname = current_user and n.nspname = 'palimpsest'`,
   );
   return role ?? { name: 'unknown', bypasses: false, owns: false };
+}
+
+/** Tenants with the highest spend whose limits are compared. */
+const mostTenants = 1_000;
+
+/** Tenants whose summaries are written without a model, because their spend of this day or month is used up. */
+async function checkSpend(pool: Pool, defaults: TenantLimits): Promise<Finding> {
+  const check = 'limits';
+  const tenants = await spendOfTenants(pool, mostTenants);
+  const reached = tenants.flatMap(({ tenant, limits: own, spent }) => {
+    const limits = limitsInForce(defaults, overridesIn(own)) ?? {};
+    const full = spendLimits.filter((name) => (limits[name] ?? Infinity) <= usedOf(name, spent));
+    return full.length === 0 ? [] : [`${tenant} (${full.join(', ')})`];
+  });
+  if (reached.length === 0)
+    return ok(
+      check,
+      `of ${plural(tenants.length, 'tenant')} with model calls this month, none has used up its spend`,
+    );
+  const shown = reached.slice(0, 5).join(', ') + (reached.length > 5 ? ', …' : '');
+  return warn(
+    check,
+    `${plural(reached.length, 'tenant')} without model calls until the day or month ends: ${shown}`,
+    'Raise the limit with `palimpsest limits set TENANT`, or leave it: the rules write their summaries.',
+  );
+}
+
+const spendLimits = ['spendPerDay', 'spendPerMonth', 'modelTokensPerDay', 'modelTokensPerMonth'] as const;
+
+function usedOf(limit: (typeof spendLimits)[number], { day, month }: Spent): number {
+  const amount = limit.endsWith('Day') ? day : month;
+  return limit.startsWith('spend') ? amount.cost : amount.tokens;
 }
 
 async function checkCompression(pool: Pool): Promise<Finding> {

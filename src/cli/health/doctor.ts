@@ -55,7 +55,7 @@ async function* checkServers(run: Run): AsyncGenerator<Finding> {
   const { checkPostgres } = await import('./doctor-servers.js');
   const { checkTemporal } = await import('./doctor-servers.js');
   const embedded = config.databaseUrl === undefined;
-  yield* checkPostgres(servers, embedded ? 'embedded' : 'DATABASE_URL');
+  yield* checkPostgres(servers, embedded ? 'embedded' : 'DATABASE_URL', config.limits);
   if (embedded) yield await checkDisk(config);
   yield* checkTemporal(servers.temporal, config, config.temporal.address === undefined);
 }

@@ -85,6 +85,7 @@ export async function openStack(
       tenantShare: config.api.tenantDatabaseShare,
       database: config.database,
       policy: config.policy,
+      limits: config.limits,
       log,
       turnLimits: config.turns,
       embeddings: embeddingsOf(config),

@@ -100,6 +100,8 @@ export interface Plan {
   partial: boolean;
   /** The reason for planning without a model, such as cost or an earlier failure; a model may rewrite the summary later. */
   withoutModel: string | null;
+  /** The operator's limits are the reason why no model is asked. Absent in plans of earlier versions. */
+  beyondLimits?: boolean;
   summarizer: SummarizerSettings;
   fallback: 'extractive' | 'none';
 }

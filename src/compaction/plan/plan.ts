@@ -6,6 +6,7 @@ import { invalid } from '../../errors.js';
 import { estimateCost } from '../../limits/economics.js';
 import { eagerSizes, isTriggered, type Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/defaults.js';
+import type { Prices } from '../../policy/schema.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';
 import { chunksToRead, messagesToSummarize, mostEvictable, readAgain } from './chunks.js';
@@ -196,7 +197,8 @@ async function evict(planning: Planning, whole: CutChoice, options: CutOptions):
 async function resummarize(planning: Planning): Promise<Plan | NothingToDo> {
   const { state, policy } = planning;
   const withoutModel =
-    planning.withoutModel ?? (policy.summary.method === 'model' ? null : 'the policy asks no model');
+    planning.withoutModel ??
+    (policy.summary.method === 'model' ? limitsForbid(planning) : 'the policy asks no model');
   if (withoutModel !== null) return nothing(`no model can be asked: ${withoutModel}`);
   if (!state.chain[0]?.fallback) return nothing('the fallback wrote nothing of this summary');
   const { reading, again } = await readAgain(planning, 0);
@@ -211,26 +213,32 @@ async function resummarize(planning: Planning): Promise<Plan | NothingToDo> {
   };
 }
 
+/** Whether the limits allow a compaction that evicts nothing. */
+function limitsForbid(planning: Planning): string | null {
+  return planning.beyondLimits === undefined ? null : reasonAgainstModel(planning, 0);
+}
+
 function journalOf(planning: Planning, chunks: readonly ChunkRef[]): Pick<Plan, 'journal'> {
   return planning.policy.summary.mode === 'journal' ? { journal: journalPlan(planning, chunks) } : {};
 }
 
 /** Null if a model may be asked. */
 function reasonAgainstModel(
-  { state, policy, settings, withoutModel }: Planning,
+  { state, policy, settings, withoutModel, beyondLimits }: Planning,
   evictedTokens: number,
 ): string | null {
   if (withoutModel !== null || policy.summary.method === 'extractive')
     return withoutModel ?? 'the policy asks no model';
+  const { chunkTokens, digestTokens, snapshotTokens } = settings;
+  const costAt = (prices: Pick<Prices, 'summarizerInput' | 'summarizerOutput'>) =>
+    estimateCost({ prices, evictedTokens, chunkTokens, digestTokens, snapshotTokens });
+  const beyond = beyondLimits?.(({ input, output }) =>
+    costAt({ summarizerInput: input, summarizerOutput: output }),
+  );
+  if (beyond) return beyond;
   const { perCompaction, perSession } = policy.spend;
   if (perCompaction === null && perSession === null) return null;
-  const cost = estimateCost({
-    prices: policy.prices,
-    evictedTokens,
-    chunkTokens: settings.chunkTokens,
-    digestTokens: settings.digestTokens,
-    snapshotTokens: settings.snapshotTokens,
-  });
+  const cost = costAt(policy.prices);
   if (perCompaction !== null && cost > perCompaction) return 'spend.perCompaction would be exceeded';
   if (perSession !== null && state.spent + cost > perSession) return 'spend.perSession would be exceeded';
   return null;

@@ -46,6 +46,11 @@ export interface PlanRequest {
   writtenThroughSeq?: number | null;
   /** The reason why no model may be asked, or null. */
   withoutModel: string | null;
+  /**
+   * The reason why the operator's limits forbid to ask a model, or null. `estimate` returns the cost of the compaction at prices
+   * per million tokens. @default no limits
+   */
+  beyondLimits?: (estimate: (prices: { input: number; output: number }) => number) => string | null;
   /** Unix milliseconds. */
   now: number;
   counter: TokenCounter;

@@ -4,9 +4,10 @@ import { splitNative } from '../../formats/native.js';
 import { readInstant } from '../../conversation/instant.js';
 import { defaultTurnLimits } from '../../conversation/turn-limits.js';
 import type { MessageWarning } from '../../conversation/validate.js';
-import { invalid, isFailure } from '../../errors.js';
+import { invalid, isFailure, type PalimpsestError } from '../../errors.js';
 import { policyOf } from '../../policy/layers.js';
 import { parsePolicy } from '../../policy/schema.js';
+import { assertWithinLimits, type TenantLimits } from '../../policy/tenant-limits.js';
 import type { ReportedUsage } from '../../tokens/reported-usage.js';
 import { defined, upToDate } from '../sessions/configure.js';
 import { countAll, turnToCount } from '../../intake/count.js';
@@ -26,7 +27,8 @@ import {
 import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
 import { replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
-import { checkId } from '../../contract/ids.js';
+import { lockSessions, noteStored, refusalOfBytes, refusalOfSession } from '../tenants/storage.js';
+import { checkId, type SessionIds } from '../../contract/ids.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
 import type { TurnInput } from './turn-input.js';
 
@@ -37,8 +39,8 @@ type ReadTurn = Omit<TurnInput, 'usage'> & { usage?: ReportedUsage };
  * Stores one turn and the session's new counters in one short transaction, and sends no other query if this
  * process knows the session. A repeated turn is stored once and gets the same answer. The first turn creates the
  * session. Tokens are counted before the transaction begins.
- * Throws `Input.Invalid`, `Input.TooLarge`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; after
- * such a failure nothing is stored.
+ * Throws `Input.Invalid`, `Input.TooLarge`, `Tenant.BeyondLimit`, `Store.TurnConflict`, `Store.StaleAppend`,
+ * `Store.Unavailable`; after such a failure nothing is stored.
  */
 export async function appendTurn(
   pool: Pool,
@@ -56,8 +58,8 @@ export async function appendTurn(
       forget(pool, turn);
     }
   }
-  const { row, tenantPolicy } = await readSession(pool, turn);
-  return store(pool, read, row && (await upToDate(pool, row)), tenantPolicy);
+  const { row, ...tenant } = await readSession(pool, turn);
+  return store(pool, read, row && (await upToDate(pool, row)), tenant);
 }
 
 function checked({ usage: report, at, policy, ...turn }: TurnInput): ReadTurn {
@@ -74,14 +76,14 @@ async function store(
   pool: Pool,
   turn: ReadTurn,
   session: KnownSession | null,
-  tenantPolicy?: TenantPolicy,
+  tenant: TenantSettings = {},
 ): Promise<AppendResult & { warnings: MessageWarning[] }> {
   let known = session;
   const format = formatOfTurn(turn, known);
   const read = turnToCount(turn, format, turn.limits ?? defaultTurnLimits);
   for (;;) {
     formatOfTurn({ ...turn, format }, known);
-    const fresh = known ? null : newSession(turn, tenantPolicy, format);
+    const fresh = known ? null : newSession(turn, tenant, format);
     const { tokenizer } = known ?? fresh!.settings;
     const { warnings, ...prepared } = await read.counted(tokenizer);
     const outcome = await withSession(pool, turn, (tx) => append(tx, turn, { ...prepared, format }, fresh));
@@ -105,6 +107,11 @@ function formatOfTurn({ format, session }: TurnInput, known: KnownSession | null
   return known?.format ?? format ?? 'openai-chat';
 }
 
+interface TenantSettings {
+  tenantPolicy?: TenantPolicy;
+  limits?: TenantLimits;
+}
+
 interface NewSession {
   format: FormatName;
   settings: SessionSettings;
@@ -113,11 +120,12 @@ interface NewSession {
 
 function newSession(
   { policy = {}, deployment = {} }: ReadTurn,
-  tenant: TenantPolicy | undefined,
+  { tenantPolicy, limits }: TenantSettings,
   format: FormatName,
 ): NewSession {
-  const layers = defined({ ...deployment, tenant: tenant?.policy, session: policy });
-  return { format, settings: settingsOf(layers), tenantPolicyVersion: tenant?.version ?? 0 };
+  assertWithinLimits(policy, limits);
+  const layers = defined({ ...deployment, tenant: tenantPolicy?.policy, session: policy, limits });
+  return { format, settings: settingsOf(layers), tenantPolicyVersion: tenantPolicy?.version ?? 0 };
 }
 
 /**
@@ -130,10 +138,9 @@ async function append(
   prepared: PreparedTurn & { format: FormatName },
   fresh: NewSession | null,
 ): Promise<AppendResult | SessionRow> {
-  if (fresh) await insertSession(tx, turn, fresh.settings, fresh.tenantPolicyVersion, fresh.format);
-  const session = await lockSession(tx, turn);
+  const session = await begin(tx, turn, fresh);
   if (turn.receivedAt && (await erasedSince(tx.query, turn, turn.receivedAt))) throw replaced(turn);
-  const refusal = refusalOf(turn, session);
+  const refusal = refusalOf(turn, session) ?? (await refusalByLimits(tx, session, bytesOf(prepared)));
   if (
     refusal ||
     session.tokenizer !== prepared.tokenizer ||
@@ -153,6 +160,34 @@ async function append(
   throw new Error(`turn ${turn.turnId} was not inserted, and no stored turn was found`);
 }
 
+/** Inserts a new session, and locks the session. */
+async function begin(tx: Transaction, ids: SessionIds, fresh: NewSession | null): Promise<SessionRow> {
+  if (fresh) {
+    await lockSessions(tx, ids.tenant, fresh.settings.policy.limits);
+    await insertSession(tx, ids, fresh.settings, fresh.tenantPolicyVersion, fresh.format);
+  }
+  return lockSession(tx, ids);
+}
+
+/** Why the operator's limits forbid a turn of this size; null if they allow it. */
+async function refusalByLimits(
+  tx: Transaction,
+  session: SessionRow,
+  bytes: number,
+): Promise<PalimpsestError | null> {
+  const { limits } = session.policy;
+  if (limits === undefined) return null;
+  if (session.closedAt !== null) await lockSessions(tx, session.tenant, limits);
+  const opens = session.nextSeq === 1 || session.closedAt !== null;
+  const refusal = opens ? await refusalOfSession(tx, session, limits) : null;
+  return refusal ?? refusalOfBytes(tx, session.tenant, limits, bytes);
+}
+
+/** Bytes of the messages; `bodies` has one per line. */
+function bytesOf({ bodies, roles }: Pick<PreparedTurn, 'bodies' | 'roles'>): number {
+  return Buffer.byteLength(bodies) - roles.length + 1;
+}
+
 /** The answer, and the row after the turn; null if a turn with this id exists already. */
 async function insert(
   tx: Transaction,
@@ -165,6 +200,7 @@ async function insert(
   const next = await progressed(tx, session, policy, { ...prepared, usage: turn.usage });
   const [live] = await insertTurn(tx, turn, prepared, session, next, range);
   if (!live) return null;
+  noteStored(tx, turn.tenant, bytesOf(prepared));
   const row = {
     ...next,
     ...{ liveTokens: live.tokens, liveMessages: live.messages, nextSeq: range.throughSeq + 1 },
@@ -184,11 +220,11 @@ class NotInARow extends Error {}
 export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...TurnInput[]]): Promise<boolean> {
   const [first] = turns;
   for (const { turnId } of turns) checkId(turnId, 'turnId', 'stored');
-  const { row, tenantPolicy } = await readSession(pool, first);
+  const { row, ...tenant } = await readSession(pool, first);
   const known = row && (await upToDate(pool, row));
   const format = formatOfTurn(first, known);
   const read = turns.map(checked);
-  const fresh = known ? null : newSession(read[0]!, tenantPolicy, format);
+  const fresh = known ? null : newSession(read[0]!, tenant, format);
   const { tokenizer } = known ?? fresh!.settings;
   const prepared: [ReadTurn, PreparedTurn][] = [];
   for (const turn of read) {
@@ -200,8 +236,7 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
   }
   try {
     await withSession(pool, first, async (tx) => {
-      if (fresh) await insertSession(tx, first, fresh.settings, fresh.tenantPolicyVersion, format);
-      let session = await lockSession(tx, first);
+      let session = await begin(tx, first, fresh);
       if (known && known.incarnation !== session.incarnation) throw new NotInARow();
       if (
         session.tokenizer !== tokenizer ||
@@ -210,6 +245,8 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
         session.outdatedSizes
       )
         throw new NotInARow();
+      const bytes = prepared.reduce((sum, [, one]) => sum + bytesOf(one), 0);
+      if (await refusalByLimits(tx, session, bytes)) throw new NotInARow();
       for (const [turn, one] of prepared) {
         const inserted = refusalOf(turn, session) ? null : await insert(tx, turn, one, session);
         if (!inserted) throw new NotInARow();
@@ -285,6 +322,7 @@ update palimpsest.sessions set
   live_tokens = live_tokens + $15,
   live_messages = live_messages + $5::int - $4::int + 1,
   turns = $16,
+  stored_bytes = stored_bytes + octet_length($13::text) - ($5::int - $4::int),
   mean_turn_tokens = $17,
   calibration = $18,
   applied_factor = $19,

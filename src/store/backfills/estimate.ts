@@ -7,6 +7,7 @@ import { isTriggered, type Limits, limitsOf } from '../../limits/limits.js';
 import { type PolicyLayers, policyOf, withSummarizer } from '../../policy/layers.js';
 import type { Policy } from '../../policy/defaults.js';
 import { read } from '../connection/transaction.js';
+import { knownTenants } from '../connection/pool.js';
 import { factsOf, type SessionRecord, type SessionRow, toSession } from '../sessions/session-row.js';
 import type { FullRequest } from './jobs.js';
 
@@ -61,14 +62,15 @@ export async function readSessions(
   const records = await read<SessionRecord & Record<string, unknown>>(
     pool,
     { tenant },
-    `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version
+    `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version, l.limits as tenant_limits
      from palimpsest.sessions s
+     left join palimpsest.tenant_limits l on l.tenant_id = s.tenant_id
      left join palimpsest.tenants t
        on t.tenant_id = s.tenant_id and t.policy_version is distinct from s.tenant_policy_version
      where s.tenant_id = $1 and s.session_id = any($2) order by s.session_id`,
     [tenant, sessions],
   );
-  return records.map(toSession);
+  return records.map((record) => toSession(record, knownTenants(pool).limits));
 }
 
 /** The summarizer that the workers use if a policy names none. */

@@ -3,7 +3,8 @@
  * renews its lease during the call. No transaction is open meanwhile. A lease that is not renewed expires by the database's clock.
  */
 import type { Pool } from 'pg';
-import { read } from '../connection/transaction.js';
+import { type Query, read, reading, withTransaction } from '../connection/transaction.js';
+import { lockCalls } from '../tenants/spend.js';
 
 /** One attempt of one step. A later attempt of the same step takes over at once, because its predecessor is dead. */
 export interface Asker {
@@ -41,15 +42,34 @@ const longestCoolMs = 30_000;
 /** Age at which expired leases are deleted. */
 const forgottenAfter = '1 hour';
 
-/** Returns true if this asker holds the lease. No other asker gets the lease until it ends or expires. */
+/**
+ * Returns true if this asker holds the lease. No other asker gets the lease until it ends or expires. `most`: maximum number of
+ * the tenant's leases with a call in flight. Claims of a tenant with such a limit wait for each other, so that no two of them
+ * take its last place.
+ */
 export async function claimLease(
   pool: Pool,
+  { tenant, key, most }: LeasedDigest & { most?: number },
+  asker: Asker,
+): Promise<boolean> {
+  if (most === undefined) return claimIn(reading(pool, { tenant }), { tenant, key }, asker);
+  return withTransaction(pool, { tenant }, async ({ query }) => {
+    await query(lockCalls, [tenant]);
+    const [row] = await query<{ others: number }>(
+      `select count(*)::int as others from palimpsest.digest_flights
+       where tenant_id = $1 and key <> $2 and failure is null and expires_at > clock_timestamp()`,
+      [tenant, key],
+    );
+    return (row?.others ?? 0) < most && (await claimIn(query, { tenant, key }, asker));
+  });
+}
+
+async function claimIn(
+  query: Query,
   { tenant, key }: LeasedDigest,
   { step, attempt }: Asker,
 ): Promise<boolean> {
-  const claimed = await read(
-    pool,
-    { tenant },
+  const claimed = await query(
     `insert into palimpsest.digest_flights as lease (tenant_id, key, step, attempt, expires_at)
      values ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => ${leaseSeconds}))
      on conflict (tenant_id, key) do update

@@ -12,6 +12,7 @@ import { keepSession, lockSession, updateSession } from '../sessions/session-tab
 import type { SessionIds } from '../../contract/ids.js';
 import type { Forked, ForkRequest } from '../../contract/compactions.js';
 import { settingsOf } from '../sessions/settings.js';
+import { lockSessions, noteStored, refusalOfBytes, refusalOfSession } from '../tenants/storage.js';
 import { withTransaction, type Transaction } from '../connection/transaction.js';
 
 /**
@@ -19,7 +20,7 @@ import { withTransaction, type Transaction } from '../connection/transaction.js'
  * sessions are independent. A turn that reaches beyond `throughSeq` is cut, a call without its result stays open, and
  * digests are shared. The database copies everything in one transaction. A repeated call makes no second fork. Throws
  * `Input.Invalid` for a seq that is not in the log and for a target that exists already; `Store.SessionNotFound`;
- * `Store.StaleGeneration` if the source is erased and recreated meanwhile.
+ * `Tenant.BeyondLimit`; `Store.StaleGeneration` if the source is erased and recreated meanwhile.
  */
 export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: ForkRequest): Promise<Forked> {
   const target: SessionIds = { tenant: ids.tenant, session: to };
@@ -36,7 +37,15 @@ export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: Fork
       // inconsistent.
       if (attempt > 1) await lockSession(tx, source);
       else await keepSession(tx, source);
+      const { limits } = source.policy;
+      await lockSessions(tx, ids.tenant, limits);
       if (!(await copySession(tx, source, target, throughSeq))) return false;
+      const { storedBytes } = await lockSession(tx, target);
+      const refusal =
+        (await refusalOfSession(tx, target, limits)) ??
+        (await refusalOfBytes(tx, ids.tenant, limits, storedBytes));
+      if (refusal) throw refusal;
+      noteStored(tx, ids.tenant, storedBytes);
       await copyLog(tx, source, target, throughSeq);
       const generation = await copyGenerations(tx, source, target, throughSeq);
       await settleSizes(tx, target, generation);
@@ -95,6 +104,8 @@ async function copySession(
       system_through_seq: 'least(system_through_seq, $4)',
       turns: `(select count(*) from palimpsest.turns t
         where t.tenant_id = $1 and t.session_id = $2 and t.from_seq <= $4)`,
+      stored_bytes: `(select coalesce(sum(octet_length(m.body)), 0) from palimpsest.messages m
+        where m.tenant_id = $1 and m.session_id = $2 and m.seq <= $4)`,
       fork_of: "jsonb_build_object('session', $2::text, 'throughSeq', $4::int)",
       // Set once head and messages are copied.
       generation: '0',

@@ -1,6 +1,8 @@
 import type { Socket } from 'node:net';
 import pg, { type Pool } from 'pg';
+import { LRUCache } from 'lru-cache';
 import { invalid, PalimpsestError } from '../../errors.js';
+import type { TenantLimits } from '../../policy/tenant-limits.js';
 import { Places } from './places.js';
 
 /** Time limits of statements and transactions, so that none blocks the others. */
@@ -39,6 +41,8 @@ export interface PoolOptions extends DatabaseTimeouts, RoleUrls {
   max?: number;
   /** Share of the connections that the calls of one tenant may use. @default 0.5 */
   tenantShare?: number;
+  /** The operator's limits for tenants without limits of their own. @default none */
+  limits?: TenantLimits;
   /** Shown in pg_stat_activity. @default 'palimpsest' */
   applicationName?: string;
   /** Called when an idle connection is lost. The pool replaces it. */
@@ -122,6 +126,24 @@ class LeadingPool extends pg.Pool {
   }
 }
 
+/** What the process knows about tenants, for each pool. */
+export interface KnownTenants {
+  limits: TenantLimits | undefined;
+  /** Stored bytes by tenant, some seconds old (src/store/tenants/storage.ts). */
+  stored: LRUCache<string, { bytes: number; until: number }>;
+}
+
+/** Maximum number of tenants whose stored bytes are cached. */
+const mostTenants = 10_000;
+
+const tenants = new WeakMap<Pool, KnownTenants>();
+
+export function knownTenants(pool: Pool): KnownTenants {
+  const known = tenants.get(pool) ?? { limits: undefined, stored: new LRUCache({ max: mostTenants }) };
+  tenants.set(pool, known);
+  return known;
+}
+
 const places = new WeakMap<Pool, Places>();
 const ofRoles = new WeakMap<Pool, { maintenance?: Pool; eraser?: Pool }>();
 
@@ -153,7 +175,7 @@ export function placesOf(pool: Pool): Places {
  */
 export function openPool(
   databaseUrl: string,
-  { maintenanceUrl, eraserUrl, ...options }: PoolOptions = {},
+  { maintenanceUrl, eraserUrl, limits, ...options }: PoolOptions = {},
 ): Pool {
   const { applicationName = 'palimpsest' } = options;
   const poolOf = (role: string, url: string | undefined, path: string) =>
@@ -165,6 +187,7 @@ export function openPool(
   const others = [maintenance, eraser].filter((pool) => pool !== undefined);
   const pool = openOne(databaseUrl, { ...options, applicationName }, 'DATABASE_URL', others);
   ofRoles.set(pool, { maintenance, eraser });
+  knownTenants(pool).limits = limits;
   return pool;
 }
 

@@ -57,6 +57,9 @@ const acrossTenants = [
   'open_backfills(integer)',
   'pending_erasures(integer)',
   'tenants_without_redaction()',
+  'change_tenant_limits(text, jsonb, text[])',
+  'clear_tenant_limits(text)',
+  'spend_of_tenants(integer)',
 ].map((name) => `palimpsest.${name}`);
 
 /**
@@ -181,6 +184,8 @@ async function grantToRoles(run: Run): Promise<void> {
     `grant select, insert, update on ${tables} to ${eraser}`,
     `grant delete on ${mayDelete.map((table) => `palimpsest.${table}`).join(', ')} to ${app}`,
     `grant delete on ${tables} to ${eraser}`,
+    // Limits are the operator's: they change through functions of palimpsest_maintenance.
+    `revoke insert, update, delete on palimpsest.tenant_limits from ${app}, ${eraser}`,
     `grant execute on function palimpsest.erase_only(text, text) to ${eraser}`,
     `grant execute on function palimpsest.token_of(bytea) to ${app}`,
     `grant execute on function ${acrossTenants.join(', ')} to ${maintenance}`,

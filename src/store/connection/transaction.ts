@@ -4,7 +4,7 @@ import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import pg, { type Pool, type PoolClient } from 'pg';
 import { networkReason, PalimpsestError } from '../../errors.js';
 import { currentCaller, type Wanted } from './places.js';
-import { placesOf } from './pool.js';
+import { knownTenants, placesOf, type KnownTenants } from './pool.js';
 import { ofTenant, tellTenant } from './tenant.js';
 
 export interface Transaction {
@@ -12,6 +12,7 @@ export interface Transaction {
   db: NodePgDatabase;
   /** Statements that drizzle cannot express. 64-bit integers arrive as numbers. */
   query: Query;
+  known: KnownTenants;
 }
 
 /**
@@ -60,7 +61,7 @@ function transact<T>(
   return withConnection(pool, wanted, async (client) => {
     try {
       await client.query(scope === 'shared' ? 'begin' : `begin; ${tellTenant(scope.tenant)}`);
-      const result = await work({ db: drizzle(client), query: queryOn(client) });
+      const result = await work({ db: drizzle(client), query: queryOn(client), known: knownTenants(pool) });
       // If a statement failed and its error was swallowed, the server answers COMMIT with ROLLBACK.
       const { command } = await client.query('commit');
       if (command !== 'COMMIT') throw new Error(`the transaction ended with ${command}`);

@@ -1,5 +1,5 @@
 /**
- * A token bucket shared by all workers of a deployment: one row, which is refilled by the database's clock in the statement that
+ * Token buckets shared by all workers of a deployment: one row each, which is refilled by the database's clock in the statement that
  * takes tokens from it. Its capacity is the inflow of one minute.
  *
  * The tokens of a live call are taken at once, if necessary from future inflow. In that case the caller gets a place: the time
@@ -14,9 +14,20 @@
 import type { Pool } from 'pg';
 import { reading, read, withTransaction, type Query } from '../connection/transaction.js';
 
-export interface Draw {
-  tokens: number;
+/** The bucket of all tenants. */
+export const deploymentBucket = 'tokens-per-minute';
+
+/** A bucket, and what a call takes from it. */
+export interface Share {
+  bucket: string;
+  /** Tokens, or 1 in a bucket of requests. */
+  amount: number;
   perMinute: number;
+}
+
+export interface Draw {
+  /** Taken together or not at all. Callers that share several buckets name them in the same order. */
+  shares: readonly Share[];
   /** The call serves a backfill. */
   backfill: boolean;
   /** Id of the caller. With the same id, a later request finds the place of the earlier one. */
@@ -28,7 +39,6 @@ export interface Drawn {
   waitMs: number;
 }
 
-const bucketName = 'tokens-per-minute';
 /** Share of the bucket that a backfill leaves to live calls. */
 const liveShare = 0.3;
 /** Minutes of inflow that may be assigned in advance. A caller that must wait longer may have gone by then. */
@@ -53,40 +63,53 @@ const drawSql = `
 const levelSql = `select ${refilled} as level from palimpsest.rate_buckets as bucket where name = $1`;
 const correctSql = 'update palimpsest.rate_buckets set level = level + $2::float8 where name = $1';
 
-/** Takes the tokens, or returns the time to wait. Throws `Store.Unavailable`. */
-export function drawTokens(pool: Pool, draw: Draw): Promise<Drawn> {
-  return withTransaction(pool, 'shared', ({ query }) =>
-    draw.backfill ? drawLeftover(query, draw) : takeTurn(query, draw),
-  );
+/** Takes the amounts, or returns the time to wait. Throws `Store.Unavailable`. */
+export function drawTokens(pool: Pool, { shares, backfill, caller }: Draw): Promise<Drawn> {
+  return withTransaction(pool, 'shared', async ({ query }) => {
+    const waits: number[] = [];
+    for (const share of shares)
+      waits.push(await (backfill ? drawLeftover(query, share) : takeTurn(query, share, caller)));
+    const waitMs = Math.max(0, ...waits);
+    if (waitMs === 0) return { waitMs };
+    for (const [index, share] of shares.entries()) {
+      if (waits[index] !== 0) continue;
+      // The other buckets keep this call waiting: its amount stays taken until then, or goes back if it has no place.
+      if (backfill) await query(correctSql, [share.bucket, share.amount]);
+      else await keepPlace(query, share, caller, waitMs);
+    }
+    return { waitMs };
+  });
 }
 
-async function drawLeftover(query: Query, { tokens, perMinute }: Draw): Promise<Drawn> {
+async function drawLeftover(query: Query, { bucket, amount, perMinute }: Share): Promise<number> {
   // A call that exceeds the backfill's share of a full bucket is made when the bucket is full.
-  const needed = Math.min(tokens + liveShare * perMinute, perMinute);
-  const [drawn] = await query(drawSql, [bucketName, perMinute, tokens, needed]);
-  return { waitMs: drawn ? 0 : Math.max(1, inflowMs(needed - (await levelBy(query, perMinute)), perMinute)) };
+  const needed = Math.min(amount + liveShare * perMinute, perMinute);
+  const [drawn] = await query(drawSql, [bucket, perMinute, amount, needed]);
+  return drawn ? 0 : Math.max(1, inflowMs(needed - (await levelBy(query, bucket, perMinute)), perMinute));
 }
 
-async function takeTurn(query: Query, { tokens, perMinute, caller }: Draw): Promise<Drawn> {
-  const place = `${bucketName}/${caller}`;
-  const given = await returnTo(query, place);
-  if (given !== null && given.waitMs > 0) return { waitMs: Math.ceil(given.waitMs) };
-  if (given !== null && given.waitMs > -keptMs) return { waitMs: 0 };
-  if (given !== null) await query(correctSql, [bucketName, given.tokens]);
+async function takeTurn(query: Query, share: Share, caller: string): Promise<number> {
+  const { bucket, amount, perMinute } = share;
+  const given = await returnTo(query, placeOf(share, caller));
+  if (given !== null && given.waitMs > 0) return Math.ceil(given.waitMs);
+  if (given !== null && given.waitMs > -keptMs) return 0;
+  if (given !== null) await query(correctSql, [bucket, given.tokens]);
 
   const [drawn] = await query<{ level: number }>(drawSql, [
-    ...[bucketName, perMinute, tokens],
+    ...[bucket, perMinute, amount],
     -minutesAhead * perMinute,
   ]);
   if (!drawn) {
-    const level = await levelBy(query, perMinute);
-    return { waitMs: Math.max(1, inflowMs(-minutesAhead * perMinute - level, perMinute)) };
+    const level = await levelBy(query, bucket, perMinute);
+    return Math.max(1, inflowMs(-minutesAhead * perMinute - level, perMinute));
   }
   // The call is made when all its tokens have flowed in, or, if it is larger than the bucket, when the bucket is full.
-  const waitMs = inflowMs(Math.min(0, perMinute - tokens) - drawn.level, perMinute);
-  if (waitMs > 0) await keepPlace(query, place, tokens, waitMs);
-  return { waitMs };
+  const waitMs = inflowMs(Math.min(0, perMinute - amount) - drawn.level, perMinute);
+  if (waitMs > 0) await keepPlace(query, share, caller, waitMs);
+  return waitMs;
 }
+
+const placeOf = ({ bucket }: Share, caller: string): string => `${bucket}/${caller}`;
 
 /** The place that this caller got earlier; null if it has none. A place is deleted once its time has come. */
 async function returnTo(query: Query, place: string): Promise<{ waitMs: number; tokens: number } | null> {
@@ -101,34 +124,35 @@ async function returnTo(query: Query, place: string): Promise<{ waitMs: number; 
   return given;
 }
 
-async function keepPlace(query: Query, place: string, tokens: number, waitMs: number): Promise<void> {
+async function keepPlace(query: Query, share: Share, caller: string, waitMs: number): Promise<void> {
   await query(
     `insert into palimpsest.rate_buckets (name, level, updated_at)
      values ($1, $2::float8, clock_timestamp() + make_interval(secs => $3::float8))
      on conflict (name) do update set level = excluded.level, updated_at = excluded.updated_at`,
-    [place, tokens, waitMs / 1000],
+    [placeOf(share, caller), share.amount, waitMs / 1000],
   );
   await query(
     `delete from palimpsest.rate_buckets
-     where name like '${bucketName}/%' and updated_at < clock_timestamp() - interval '${forgottenAfter}'`,
+     where starts_with(name, $1) and updated_at < clock_timestamp() - interval '${forgottenAfter}'`,
+    [placeOf(share, '')],
   );
 }
 
 /**
- * Gives back to the bucket the tokens that a call did not use. A negative number takes from it what the call used beyond its
+ * Gives back to the bucket what a call did not use. A negative number takes from it what the call used beyond its
  * reservation.
  */
-export async function correctTokens(pool: Pool, unused: number): Promise<void> {
-  if (unused !== 0) await read(pool, 'shared', correctSql, [bucketName, unused]);
+export async function correctTokens(pool: Pool, unused: number, bucket = deploymentBucket): Promise<void> {
+  if (unused !== 0) await read(pool, 'shared', correctSql, [bucket, unused]);
 }
 
 /** Tokens that may be taken now; negative if future inflow is already assigned. */
 export async function bucketLevel(pool: Pool, perMinute: number): Promise<number> {
-  return levelBy(reading(pool, 'shared'), perMinute);
+  return levelBy(reading(pool, 'shared'), deploymentBucket, perMinute);
 }
 
-async function levelBy(query: Query, perMinute: number): Promise<number> {
-  const [row] = await query<{ level: number }>(levelSql, [bucketName, perMinute]);
+async function levelBy(query: Query, bucket: string, perMinute: number): Promise<number> {
+  const [row] = await query<{ level: number }>(levelSql, [bucket, perMinute]);
   return row?.level ?? perMinute;
 }
 

@@ -1,5 +1,6 @@
 import type { Pool } from 'pg';
 import { currentCaller } from '../connection/places.js';
+import { knownTenants, type KnownTenants } from '../connection/pool.js';
 import type { ContextSource, HeadLayout, Reduction } from '../../context/view/view.js';
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../../conversation/message.js';
 import { inSlices, type Steps } from '../../steps.js';
@@ -44,7 +45,7 @@ export async function readContextSource(
   budget: number | 'own',
 ): Promise<{ session: SessionRow; source: ContextSource }> {
   const rows = await readPresent(pool, ids, withBodies, budget);
-  return inSlices(sourceOf(rows, ids), currentCaller()?.signal);
+  return inSlices(sourceOf(rows, ids, knownTenants(pool)), currentCaller()?.signal);
 }
 
 /**
@@ -60,7 +61,7 @@ export async function readContextLocked<Reduced extends { reductions: Reduction[
   return withSession(pool, ids, async (tx) => {
     await lockSession(tx, ids);
     const rows = await readSnapshot(tx.query, ids, withBodies, budget);
-    const found = await inSlices(sourceOf(rows, ids), currentCaller()?.signal);
+    const found = await inSlices(sourceOf(rows, ids, tx.known), currentCaller()?.signal);
     const reduced = await reduce(found);
     await addReductions(
       tx,
@@ -75,12 +76,13 @@ export async function readContextLocked<Reduced extends { reductions: Reduction[
 function* sourceOf(
   rows: readonly SnapshotRow[],
   ids: SessionIds,
+  known: KnownTenants,
 ): Steps<{ session: SessionRow; source: ContextSource }> {
   const of = (part: Part) => rows.filter((row) => row.part === part);
   const [head] = of('head');
   const numbers = head && headNumbers(head);
   return {
-    session: sessionOf(rows, ids),
+    session: sessionOf(rows, ids, known),
     source: {
       system: yield* messagesOf(inOrder(of('system'))),
       head: toHead(head?.body ?? null, {
@@ -110,7 +112,7 @@ export async function readTailMetas(
 }> {
   const rows = await readPresent(pool, ids, withoutBodies, 0);
   const of = (part: Part) => rows.filter((row) => row.part === part);
-  const session = sessionOf(rows, ids);
+  const session = sessionOf(rows, ids, knownTenants(pool));
   const [head] = of('head');
   return {
     session,
@@ -222,7 +224,7 @@ async function readPresent(
 ): Promise<SnapshotRow[]> {
   const query = reading(pool, ids);
   const rows = await readSnapshot(query, ids, statement, budget);
-  const session = sessionOf(rows, ids);
+  const session = sessionOf(rows, ids, knownTenants(pool));
   const present = await upToDate(pool, session);
   const isRedacted = await redactIfStale(pool, present, rows);
   return present === session && !isRedacted ? rows : readSnapshot(query, ids, statement, budget);
@@ -238,12 +240,16 @@ async function readSnapshot(
   return query<SnapshotRow>(statement, [ids.tenant, ids.session, budget === 'own' ? null : budget]);
 }
 
-function sessionOf(rows: readonly SnapshotRow[], ids: SessionIds): SessionRow {
+function sessionOf(
+  rows: readonly SnapshotRow[],
+  ids: SessionIds,
+  { limits }: Pick<KnownTenants, 'limits'>,
+): SessionRow {
   const row = rows.find(({ part }) => part === 'session');
   if (!row) return notFound(ids);
   const record = JSON.parse(row.body ?? '') as SessionRecord;
   checkIncarnation(ids, record);
-  return toSession(record);
+  return toSession(record, limits);
 }
 
 interface HeadNumbers {

@@ -102,6 +102,8 @@ export const sessions = palimpsest.table(
      */
     liveTokens: count('live_tokens').notNull().default(0),
     liveMessages: count('live_messages').notNull().default(0),
+    /** Bytes of the bodies of all its messages. */
+    storedBytes: count('stored_bytes').notNull().default(0),
     /** Sizes at which the session asks to be measured again; null: never. */
     measureAtTokens: count('measure_at_tokens'),
     measureAtMessages: count('measure_at_messages'),

@@ -6,7 +6,7 @@ import { mostTexts, type Embedder } from '../../llm/embedder.js';
 import { policyOf } from '../../policy/layers.js';
 import { redactorFor, type Redact } from '../../summary/redaction/redact.js';
 import { read, withTransaction } from '../connection/transaction.js';
-import { drawTokens } from '../rate-limit/tokens-per-minute.js';
+import { admitCall } from '../tenants/admission.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { keepSession } from '../sessions/session-table.js';
 import { loadSession } from '../sessions/sessions.js';
@@ -61,7 +61,7 @@ export async function embedTexts(
     if (chunks.length === 0) return true;
     for (const batch of batchesOf(chunks)) {
       if (sent >= most) return false;
-      const vectors = await vectorsFor(pool, ids, embedder, batch, signal);
+      const vectors = await vectorsFor(pool, session, embedder, batch, signal);
       await store(pool, session, embedder.name, batch, vectors);
       sent += batch.length;
     }
@@ -73,46 +73,54 @@ export function redactorOf({ policy }: Pick<SessionRow, 'policy'>, { tenant }: S
 }
 
 /**
- * Requests the vectors of a query or of texts, within the deployment's token limit. Throws `Llm.RateLimited` when the
- * limit is used up.
+ * Requests the vectors of a query or of texts, within the rates of the deployment and the operator's limits of the tenant.
+ * Throws `Llm.RateLimited` when a rate is used up, `Tenant.BeyondLimit` when the spend is.
  */
 export async function embedWithin(
   pool: Pool,
+  { tenant, policy: { limits } }: Pick<SessionRow, 'tenant' | 'policy'>,
   embedder: Embedder,
   texts: readonly string[],
   caller: string,
   signal?: AbortSignal,
 ): Promise<Int8Array[]> {
-  const { tokensPerMinute: perMinute } = embedder;
-  if (perMinute !== undefined) {
-    const tokens = Math.ceil(texts.reduce((sum, text) => sum + text.length, 0) / 3);
-    const { waitMs } = await drawTokens(pool, { tokens, perMinute, backfill: false, caller });
-    if (waitMs > 0)
-      throw new PalimpsestError(
-        'Llm.RateLimited',
-        `The deployment's token limit leaves no room this minute for ${tokens} tokens of texts.`,
-        {
-          hint: 'Raise PALIMPSEST_TOKENS_PER_MINUTE if the provider allows more.',
-          details: { retryAfterMs: waitMs },
-        },
-      );
+  const inputTokens = Math.ceil(texts.reduce((sum, text) => sum + text.length, 0) / 3);
+  const admission = await admitCall(pool, {
+    ...{ tenant, limits, caller, model: embedder.name, perMinute: embedder.tokensPerMinute },
+    ...{ backfill: false, most: () => ({ inputTokens, outputTokens: 0 }) },
+  });
+  if ('refused' in admission) throw admission.refused;
+  if ('waitMs' in admission)
+    throw new PalimpsestError(
+      'Llm.RateLimited',
+      `This minute has too few tokens or calls left for ${inputTokens} tokens of texts.`,
+      {
+        hint: "Raise PALIMPSEST_TOKENS_PER_MINUTE if the provider allows more, or the tenant's limits with `palimpsest limits set`.",
+        details: { retryAfterMs: admission.waitMs },
+      },
+    );
+  try {
+    return (await embedder.embed(texts, signal)).map(quantized);
+  } finally {
+    // The endpoint's usage is not known here: the estimate counts.
+    await admission.settle(null);
   }
-  return (await embedder.embed(texts, signal)).map(quantized);
 }
 
 async function vectorsFor(
   pool: Pool,
-  { tenant, session }: SessionIds,
+  owner: SessionRow,
   embedder: Embedder,
   batch: readonly Chunk[],
   signal: AbortSignal | undefined,
 ): Promise<Int8Array[]> {
   const vectors: Int8Array[] = [];
   const [first] = batch;
+  const { tenant, session } = owner;
   for (let from = 0; from < batch.length; from += mostTexts) {
     const texts = batch.slice(from, from + mostTexts).map(({ text }) => text);
     const caller = `embed/${tenant}/${session}/${first?.seq}/${from}`;
-    vectors.push(...(await embedWithin(pool, embedder, texts, caller, signal)));
+    vectors.push(...(await embedWithin(pool, owner, embedder, texts, caller, signal)));
   }
   return vectors;
 }

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SearchByMeaning } from '../../contract/archive.js';
-import { isFailure } from '../../errors.js';
+import { isFailure, isModelFailureType } from '../../errors.js';
 import type { Embedder } from '../../llm/embedder.js';
 import { currentCaller } from '../connection/places.js';
 import { read } from '../connection/transaction.js';
@@ -37,8 +37,10 @@ export async function searchByMeaning(
 ): Promise<{ found: Found[]; meaning: SearchByMeaning }> {
   try {
     const signal = currentCaller()?.signal;
-    const redact = redactorOf(await loadSession(pool, ids), ids);
-    const [vector] = await embedWithin(pool, embedder, [redact(query)], `query/${randomUUID()}`, signal);
+    const session = await loadSession(pool, ids);
+    const redact = redactorOf(session, ids);
+    const caller = `query/${randomUUID()}`;
+    const [vector] = await embedWithin(pool, session, embedder, [redact(query)], caller, signal);
     const behind = await embedTexts(pool, ids, embedder, { most: mostEmbedded, signal }).then(
       () => null,
       (error: unknown) => failureOf(error),
@@ -51,9 +53,9 @@ export async function searchByMeaning(
   }
 }
 
-/** The failure of the endpoint or of a `redact` pattern. Rethrows all other errors. */
+/** The failure of the endpoint, of a limit on its calls or of a `redact` pattern. Rethrows all other errors. */
 function failureOf(error: unknown): string {
-  if (isFailure(error) && (error.type.startsWith('Llm.') || error.type === 'Input.Invalid'))
+  if (isFailure(error) && (isModelFailureType(error.type) || error.type === 'Input.Invalid'))
     return `${error.type}: ${error.message}`;
   throw error;
 }

@@ -4,11 +4,13 @@ import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import { isFailure, type PalimpsestError } from '../../errors.js';
 import { limitsOf } from '../../limits/limits.js';
-import { type DeploymentPolicy, type PolicyLayers, policyOf } from '../../policy/layers.js';
+import { type DeploymentPolicy, type PolicyLayers, policyOf, withoutLimits } from '../../policy/layers.js';
+import { assertWithinLimits } from '../../policy/tenant-limits.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import { reading, read, type Transaction, withSession, withTransaction } from '../connection/transaction.js';
 import { storable } from '../connection/values.js';
 import { liveSizes, recount, type Recount } from './recount.js';
+import { limitsOfTenant } from '../tenants/limits.js';
 import { notFound, type SessionRow, type TenantPolicy } from './session-row.js';
 import { cleared, lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { type SessionSettings, settle } from './settings.js';
@@ -21,7 +23,7 @@ const attemptsOutsideLock = 3;
  * change is lost. The tenant's layer becomes the tenant's present policy. The layers of file and environment come from
  * `deployment`, or stay as they were if it is absent. With another tokenizer, everything in the context is counted again:
  * leading system messages, head, tail and reductions. Evicted messages keep their counts. Clears the exhausted mark and
- * failures. Throws `Input.Invalid`, `Store.SessionNotFound`.
+ * failures. Throws `Input.Invalid`, `Tenant.BeyondLimit`, `Store.SessionNotFound`.
  */
 export async function changePolicy(
   pool: Pool,
@@ -31,8 +33,10 @@ export async function changePolicy(
 ): Promise<SessionRow> {
   const layersFor = (row: SessionRow) => {
     const { file, environment } = deployment ?? row.policy;
-    const session = change(row.policy.session ?? {});
-    return { ...defined({ file, environment }), ...tenantLayer(row), session };
+    const { session: own = {}, limits } = row.policy;
+    const session = change(own);
+    assertWithinLimits(session, limits, own);
+    return { ...defined({ file, environment, limits }), ...tenantLayer(row), session };
   };
   return replaceLayers(pool, ids, layersFor, { overdueAt: unlessMeasured });
 }
@@ -115,7 +119,7 @@ async function apply(
   await updateSession(tx, row, {
     ...change,
     ...also,
-    policy: JSON.stringify(settings.policy),
+    policy: JSON.stringify(withoutLimits(settings.policy)),
     begunMode: null,
     begunRedact: settings.policy.begun?.redact === false ? false : null,
   });
@@ -156,7 +160,7 @@ export function defined(layers: PolicyLayers): PolicyLayers {
 /**
  * Replaces the tenant's policy, which applies to all sessions that set nothing else. A session adopts it with its
  * next append, read, measurement or compaction. The policy must be valid for a session that has no
- * settings of its own. Throws `Input.Invalid`.
+ * settings of its own. Throws `Input.Invalid`, `Tenant.BeyondLimit`.
  */
 export async function configureTenant(
   pool: Pool,
@@ -166,6 +170,8 @@ export async function configureTenant(
 ): Promise<{ policyVersion: number }> {
   const parsed = parsePolicy(policy);
   limitsOf(policyOf(defined({ ...deployment, tenant: parsed })));
+  const [before, limits] = await Promise.all([findTenantPolicy(pool, tenant), limitsOfTenant(pool, tenant)]);
+  assertWithinLimits(parsed, limits, before?.policy);
   const policyVersion = await withTransaction(pool, { tenant }, async ({ query }) => {
     const [stored] = await query<{ policy_version: number }>(
       `insert into palimpsest.tenants as t (tenant_id, policy, policy_version) values ($1, $2, 1)

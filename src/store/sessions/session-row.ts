@@ -3,6 +3,8 @@ import { checkId, type SessionIds } from '../../contract/ids.js';
 import { PalimpsestError } from '../../errors.js';
 import type { SessionFacts } from '../../limits/limits.js';
 import type { PolicyLayers } from '../../policy/layers.js';
+import { limitsInForce, type TenantLimits } from '../../policy/tenant-limits.js';
+import { overridesIn } from '../tenants/limits.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import {
   type Calibration,
@@ -73,6 +75,8 @@ export function notFound({ tenant, session }: SessionIds): never {
 export type SessionRecord = InSnakeCase<Columns, Date | string> & {
   newer_tenant_policy?: string | null;
   newer_tenant_version?: number | null;
+  /** The tenant's own limits; null for none. */
+  tenant_limits?: unknown;
 };
 
 /**
@@ -81,10 +85,11 @@ export type SessionRecord = InSnakeCase<Columns, Date | string> & {
  * there is one.
  */
 export const sessionWithTenant = (ids: string): string =>
-  `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version
+  `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version, l.limits as tenant_limits
    from ${ids} left join palimpsest.sessions s on s.tenant_id = ids.tenant_id and s.session_id = ids.session_id
    left join palimpsest.tenants t
-     on t.tenant_id = ids.tenant_id and t.policy_version is distinct from s.tenant_policy_version`;
+     on t.tenant_id = ids.tenant_id and t.policy_version is distinct from s.tenant_policy_version
+   left join palimpsest.tenant_limits l on l.tenant_id = ids.tenant_id`;
 
 export function tenantPolicyOf(record: {
   newer_tenant_policy?: string | null;
@@ -105,16 +110,26 @@ function layersOf({ policy, begun_mode: mode, begun_redact: redact }: SessionRec
   return Object.keys(begun).length === 0 ? layers : { ...layers, begun };
 }
 
-export function toSession(record: SessionRecord): SessionRow {
+/** The operator's limits for the tenant of the record; `defaults` are those of all tenants. */
+export function limitsIn(
+  { tenant_limits: own }: { tenant_limits?: unknown },
+  defaults: TenantLimits | undefined,
+): TenantLimits | undefined {
+  return limitsInForce(defaults, overridesIn(own));
+}
+
+/** `defaults`: the operator's limits for all tenants. */
+export function toSession(record: SessionRecord, defaults: TenantLimits | undefined): SessionRow {
   const moment = (at: string | Date | null) => (at === null ? null : new Date(at));
   const newerTenantPolicy = tenantPolicyOf(record);
+  const limits = limitsIn(record, defaults);
   const calibration = readCalibration(record.calibration);
   const allowed = isAllowed(record.applied_factor, calibration);
   return {
     tenant: record.tenant_id,
     session: record.session_id,
     incarnation: record.incarnation,
-    policy: layersOf(record),
+    policy: { ...layersOf(record), ...(limits === undefined ? {} : { limits }) },
     policyVersion: record.policy_version,
     tenantPolicyVersion: record.tenant_policy_version,
     calibration,
@@ -133,6 +148,7 @@ export function toSession(record: SessionRecord): SessionRow {
     throughSeq: record.through_seq,
     liveTokens: record.live_tokens,
     liveMessages: record.live_messages,
+    storedBytes: record.stored_bytes,
     measureAtTokens: record.measure_at_tokens,
     measureAtMessages: record.measure_at_messages,
     exhausted: record.exhausted,

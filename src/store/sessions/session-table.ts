@@ -5,12 +5,16 @@ import { LRUCache } from 'lru-cache';
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import type { FormatName } from '../../conversation/format-names.js';
+import { withoutLimits } from '../../policy/layers.js';
+import type { TenantLimits } from '../../policy/tenant-limits.js';
 import type { TokenizerName } from '../../tokens/counter.js';
+import { knownTenants } from '../connection/pool.js';
 import { read, type Transaction } from '../connection/transaction.js';
 import { sessions } from '../schema/log.js';
 import {
   checkIds,
   checkIncarnation,
+  limitsIn,
   notFound,
   replaced,
   type SessionRecord,
@@ -34,23 +38,24 @@ export const unlessMeasured = sql.raw(noticedBy);
 export const cleared = { exhausted: null, failures: 0, retryAt: null, lastError: null } as const;
 
 /**
- * Reads the stored row (null if there is none) and the tenant's policy if the session has not adopted it, in
- * one round trip. Throws `Input.Invalid` for ids that no session can have, `Store.StaleGeneration` if the id now
+ * Reads the stored row (null if there is none), the tenant's policy if the session has not adopted it, and the operator's
+ * limits, in one round trip. Throws `Input.Invalid` for ids that no session can have, `Store.StaleGeneration` if the id now
  * belongs to another session.
  */
 export async function readSession(
   pool: Pool,
   ids: SessionIds,
-): Promise<{ row: SessionRow | null; tenantPolicy?: TenantPolicy }> {
+): Promise<{ row: SessionRow | null; tenantPolicy?: TenantPolicy; limits?: TenantLimits }> {
   checkIds(ids);
   const [record] = await read<SessionRecord | Nulls<SessionRecord>>(pool, ids, selectSession, [
     ids.tenant,
     ids.session,
   ]);
   if (!record) return { row: null };
-  const row = exists(record) ? toSession(record) : null;
+  const defaults = knownTenants(pool).limits;
+  const row = exists(record) ? toSession(record, defaults) : null;
   if (row) checkIncarnation(ids, row);
-  return { row, tenantPolicy: tenantPolicyOf(record) };
+  return { row, tenantPolicy: tenantPolicyOf(record), limits: limitsIn(record, defaults) };
 }
 
 type Nulls<Record> = { [Column in keyof Record]: null };
@@ -65,17 +70,18 @@ const selectSession = sessionWithTenant('(select $1::text as tenant_id, $2::text
  * Reads the session's row and locks it against every other writer of this session until the transaction ends. Throws
  * `Store.SessionNotFound`, `Store.StaleGeneration` if the id now belongs to another session.
  */
-export async function lockSession({ query }: Transaction, ids: SessionIds): Promise<SessionRow> {
+export async function lockSession({ query, known }: Transaction, ids: SessionIds): Promise<SessionRow> {
   const [record] = await query<SessionRecord>(
-    `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version
+    `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version, l.limits as tenant_limits
      from palimpsest.sessions s
      left join palimpsest.tenants t on t.tenant_id = s.tenant_id and t.policy_version <> s.tenant_policy_version
+     left join palimpsest.tenant_limits l on l.tenant_id = s.tenant_id
      where s.tenant_id = $1 and s.session_id = $2 for no key update of s`,
     [ids.tenant, ids.session],
   );
   if (!record) return notFound(ids);
   checkIncarnation(ids, record);
-  return toSession(record);
+  return toSession(record, known.limits);
 }
 
 /** Blocks only an erasure until the transaction ends. Throws as `lockSession` does. */
@@ -133,7 +139,7 @@ export async function insertSession(
     [
       ids.tenant,
       ids.session,
-      JSON.stringify(settings.policy),
+      JSON.stringify(withoutLimits(settings.policy)),
       settings.tokenizer,
       settings.budget,
       settings.measureAtTokens,

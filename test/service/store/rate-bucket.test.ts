@@ -6,7 +6,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { openPool } from '../../support/pool.js';
-import { bucketLevel, correctTokens, drawTokens } from '../../../src/store/rate-limit/tokens-per-minute.js';
+import {
+  bucketLevel,
+  correctTokens,
+  deploymentBucket,
+  drawTokens,
+} from '../../../src/store/rate-limit/tokens-per-minute.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 
 let database: TestDatabase;
@@ -25,7 +30,7 @@ afterAll(async () => {
 beforeEach(() => pool.query('delete from palimpsest.rate_buckets'));
 
 const draw = (tokens: number, perMinute: number, caller = String(Math.random()), backfill = false) =>
-  drawTokens(pool, { tokens, perMinute, caller, backfill });
+  drawTokens(pool, { shares: [{ bucket: deploymentBucket, amount: tokens, perMinute }], caller, backfill });
 
 /** Comes back until it may go. */
 async function drawn(tokens: number, perMinute: number): Promise<void> {

@@ -70,6 +70,7 @@ const valueOf: Record<string, string> = {
   uuid: 'gen_random_uuid()',
   bytea: `sha256('x')`,
   tsvector: `''`,
+  date: 'current_date',
   'timestamp with time zone': 'now()',
 };
 
@@ -176,7 +177,7 @@ describe.each(['app', 'eraser'] as const)('as %s', (role) => {
           tenant,
           `update palimpsest.${table} set ${column} = ${column} where tenant_id = '${other}'`,
         );
-        const may = role === 'eraser' || (await changeable(role, table)).length > 0;
+        const may = (await changeable(role, table)).length > 0;
         expect(outcome, table).toEqual(may ? nothing : refused);
       }
     });
@@ -188,7 +189,9 @@ describe.each(['app', 'eraser'] as const)('as %s', (role) => {
           tenant,
           `delete from palimpsest.${table} where tenant_id = '${other}'`,
         );
-        const may = role === 'eraser' || ['digests', 'digest_holds', 'digest_flights'].includes(table);
+        const may =
+          table !== 'tenant_limits' &&
+          (role === 'eraser' || ['digests', 'digest_holds', 'digest_flights'].includes(table));
         expect(outcome, table).toEqual(may ? nothing : refused);
       }
     });
@@ -296,9 +299,25 @@ test('the roles of the processes own nothing, bypass nothing and cannot become a
   expect(migrator).toEqual([{ above: false }]);
 });
 
+test.each(['app', 'eraser'] as const)('as %s the limits of the own tenant can only be read', async (role) => {
+  for (const statement of [
+    `insert into palimpsest.tenant_limits (tenant_id, limits) values ('${own}', '{}')
+       on conflict (tenant_id) do update set limits = '{"spendPerDay": 1000}'`,
+    `update palimpsest.tenant_limits set limits = '{}'`,
+    'delete from palimpsest.tenant_limits',
+    'truncate palimpsest.tenant_limits',
+  ])
+    expect(await within(as[role], own, statement), statement).toEqual(refused);
+  expect(await within(as[role], own, 'select limits from palimpsest.tenant_limits')).toEqual({
+    ...{ rows: [{ limits: {} }], rowCount: 1 },
+  });
+});
+
 describe('functions', () => {
   /** Each function of the schema with the roles that may call it. */
   const callers: Record<string, readonly ('app' | 'maintenance' | 'eraser')[]> = {
+    change_tenant_limits: ['maintenance'],
+    clear_tenant_limits: ['maintenance'],
     count_overdue: ['maintenance'],
     erase_only: ['eraser'],
     // Called by triggers, in which no right to execute is asked for; a direct call fails.
@@ -309,6 +328,7 @@ describe('functions', () => {
     overdue_sessions: ['maintenance'],
     pending_erasures: ['maintenance'],
     postpone_overdue: ['maintenance'],
+    spend_of_tenants: ['maintenance'],
     tenants_without_redaction: ['maintenance'],
     // Asks for the hash of a token, which only its holder knows.
     token_of: ['app'],
@@ -347,6 +367,8 @@ describe('functions', () => {
     );
     const config = ['search_path=pg_catalog, pg_temp'];
     expect(rows).toEqual([
+      { name: 'change_tenant_limits', config, result: 'void' },
+      { name: 'clear_tenant_limits', config, result: 'void' },
       {
         ...{ name: 'count_overdue', config },
         result: 'TABLE(sessions bigint, since timestamp with time zone)',
@@ -359,6 +381,11 @@ describe('functions', () => {
           'TABLE(tenant text, session text, erased_at timestamp with time zone, generation integer, told_at timestamp with time zone)',
       },
       { name: 'postpone_overdue', config, result: 'void' },
+      {
+        ...{ name: 'spend_of_tenants', config },
+        result:
+          'TABLE(tenant text, limits jsonb, day_cost double precision, day_tokens numeric, month_cost double precision, month_tokens numeric)',
+      },
       { name: 'tenants_without_redaction', config, result: 'TABLE(tenant text, sessions integer)' },
       { name: 'token_of', config, result: 'TABLE(tenant text, scopes text[])' },
     ]);
@@ -374,6 +401,9 @@ describe('functions', () => {
       'palimpsest.tenants_without_redaction()',
       `palimpsest.erase_only('${own}', 'x')`,
       'palimpsest.use_pgvector()',
+      `palimpsest.change_tenant_limits('${own}', '{"spendPerDay": 1000}', '{}')`,
+      `palimpsest.clear_tenant_limits('${own}')`,
+      'palimpsest.spend_of_tenants(10)',
     ])
       for (const tenant of [null, own])
         expect(await within(as.app, tenant, `select * from ${call}`), call).toEqual(refused);
