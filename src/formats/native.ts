@@ -111,7 +111,8 @@ function wholeUnits(
 ): Map<number, ShownUnit> {
   const unitOf = new Map<number, LoggedUnit>();
   for (const { seq, native } of logged.values()) {
-    if (!native || formatOf(native.format).contextFormat !== format) continue;
+    // An erasure may have left none.
+    if (!native || native.items.length === 0 || formatOf(native.format).contextFormat !== format) continue;
     const unit = { ...native, fromSeq: seq };
     for (let offset = 0; offset < native.messages; offset++) unitOf.set(seq + offset, unit);
   }

@@ -151,7 +151,7 @@ async function grantToRoles(run: Run): Promise<void> {
     `grant select, insert, update on ${tables} to ${app}, ${eraser}`,
     `grant delete on ${mayDelete.map((table) => `palimpsest.${table}`).join(', ')} to ${app}`,
     `grant delete on ${tables} to ${eraser}`,
-    `grant execute on function palimpsest.erase_only(text, text) to ${eraser}`,
+    `grant execute on function palimpsest.erase_only(text, text), palimpsest.rewrite_only(text, text) to ${eraser}`,
     `grant execute on function palimpsest.token_of(bytea) to ${app}`,
     `grant execute on function ${acrossTenants.join(', ')} to ${maintenance}`,
   ];
