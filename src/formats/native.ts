@@ -18,6 +18,7 @@ import { metaOf, nativeField } from '../conversation/validate.js';
 import { invalid } from '../errors.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { type Fields, isFields } from './content.js';
+import { withoutEnvelope } from './envelope.js';
 import type { ShownUnit, Unit } from './format.js';
 import { contextFormatOf, formatOf } from './index.js';
 import { timeOf } from './openai-chat.js';
@@ -111,8 +112,9 @@ function wholeUnits(
 ): Map<number, ShownUnit> {
   const unitOf = new Map<number, LoggedUnit>();
   for (const { seq, native } of logged.values()) {
-    // An erasure may have left none.
-    if (!native || native.items.length === 0 || formatOf(native.format).contextFormat !== format) continue;
+    if (!native || formatOf(native.format).contextFormat !== format) continue;
+    // An erasure may have left no item of a message.
+    if (withoutEnvelope(native.items).length === 0) continue;
     const unit = { ...native, fromSeq: seq };
     for (let offset = 0; offset < native.messages; offset++) unitOf.set(seq + offset, unit);
   }

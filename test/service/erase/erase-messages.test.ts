@@ -3,10 +3,15 @@
  * commit. A scripted model copies the planted texts into everything that it writes, so that each place holds them before.
  */
 import { randomUUID } from 'node:crypto';
+import { readdir, readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { historyToJSON } from '@temporalio/common/lib/proto-utils.js';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
+import { connectClient } from '../../../src/temporal/connection.js';
+import { sessionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
 import { columnsHolding, textColumns } from '../../support/columns.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { startEmbeddingServer, type EmbeddingServer } from '../../support/embedding-server.js';
@@ -49,7 +54,10 @@ const copies: Script = (request) => {
 beforeAll(async () => {
   embeddings = await startEmbeddingServer();
   stack = await startStack({
-    settings: { embeddings: { apiKey: 'test', baseUrl: embeddings.url, model: 'tiny' } },
+    settings: {
+      inlineTurnTenants: ['*'],
+      embeddings: { apiKey: 'test', baseUrl: embeddings.url, model: 'tiny' },
+    },
   });
   pool = openPool(stack.databaseUrl);
   stack.model.reply(copies);
@@ -324,3 +332,100 @@ describe.each(['journal', 'incremental'] as const)('in %s mode', (mode) => {
     expect(await columnsHolding(pool, texts)).toEqual([]);
   });
 });
+
+/** Names of the files below a folder that contain one of these texts. */
+async function filesHolding(folder: string, texts: readonly string[]): Promise<string[]> {
+  const sought = texts.map((text) => Buffer.from(text));
+  const found: string[] = [];
+  for (const name of await readdir(folder)) {
+    const file = path.join(folder, name);
+    if (!(await stat(file)).isFile()) continue;
+    const bytes = await readFile(file);
+    if (sought.some((text) => bytes.includes(text))) found.push(name);
+  }
+  return found.sort();
+}
+
+test('the files of PostgreSQL lose the messages when tables are rewritten and the log has moved on', async () => {
+  const { palimpsest } = stack;
+  // Long texts are compressed, so the bytes of a message are found only in a short one.
+  const { session, texts, seqs } = await plant('journal');
+  const [{ data, base }] = (
+    await pool.query<{ data: string; base: string }>(
+      `select current_setting('data_directory') as data,
+         current_setting('data_directory') || '/base/' || oid as base from pg_database where datname = current_database()`,
+    )
+  ).rows as [{ data: string; base: string }];
+  const wal = path.join(data, 'pg_wal');
+  await pool.query('checkpoint');
+  expect(await filesHolding(base, texts)).not.toEqual([]);
+  expect(await filesHolding(wal, texts)).not.toEqual([]);
+
+  await palimpsest.eraseMessages({ session, seqs });
+  await palimpsest.settled({ session });
+  // The statements of docs/operating.md.
+  const { rows: tables } = await pool.query<{ name: string }>(
+    "select relname as name from pg_class where relnamespace = 'palimpsest'::regnamespace and relkind = 'r'",
+  );
+  for (const { name } of tables) await pool.query(`vacuum (full) palimpsest.${name}`);
+  await pool.query('checkpoint');
+  expect(await filesHolding(base, texts)).toEqual([]);
+  await pool.query('select pg_switch_wal()');
+  await pool.query('checkpoint');
+  // A recovery reads the log from here. Earlier segments are removed, or wait with their old bytes under a later name.
+  const [{ from, to }] = (
+    await pool.query<{ from: string; to: string }>(
+      'select pg_walfile_name(redo_lsn) as from, pg_walfile_name(pg_current_wal_insert_lsn()) as to from pg_control_checkpoint()',
+    )
+  ).rows as [{ from: string; to: string }];
+  const held = await filesHolding(wal, texts);
+  expect(held.filter((name) => name >= from && name <= to)).toEqual([]);
+});
+
+test('what Temporal keeps is the text of inline turns, until its retention', async () => {
+  const ids = { tenant: stack.queuePrefix, session: randomUUID() };
+  const [inline, appended] = [
+    `planted-inline-${randomUUID().slice(-12)}`,
+    `planted-said-${randomUUID().slice(-12)}`,
+  ];
+  const client = await connectClient(stack.temporal);
+  try {
+    await stack.palimpsest.appendTurn({
+      ...{ session: ids.session, turnId: 't-0' },
+      messages: [{ role: 'user', content: appended }],
+    });
+    await client.workflow.signalWithStart('session', {
+      workflowId: sessionWorkflowId(ids),
+      taskQueue: taskQueues(stack.queuePrefix).workflow,
+      args: [{ v: 1, ...ids, idleAfterMs: 600_000 }],
+      signal: 'turn',
+      signalArgs: [{ turnId: 'inline', messages: [{ role: 'user', content: inline }] }],
+    });
+    await expect.poll(() => columnsHolding(pool, [inline])).toContain('messages.body');
+    await stack.palimpsest.eraseMessages({ session: ids.session, seqs: [1, 2] });
+    await stack.palimpsest.settled({ session: ids.session });
+    expect(await columnsHolding(pool, [inline, appended])).toEqual([]);
+    const histories = async (): Promise<string> => {
+      let all = '';
+      for await (const { workflowId, runId } of client.workflow.list({
+        query: `TenantId = '${ids.tenant}'`,
+      })) {
+        if (!workflowId.includes(ids.session)) continue;
+        const handle = client.workflow.getHandle(workflowId, runId);
+        all += JSON.stringify(JSON.parse(historyToJSON(await handle.fetchHistory())), decoded);
+        all += JSON.stringify((await handle.describe()).memo ?? {});
+      }
+      return all;
+    };
+    await expect.poll(histories).toContain(inline);
+    expect(await histories()).not.toContain(appended);
+    const status = await client.workflow.getHandle(sessionWorkflowId(ids)).query('status');
+    expect(JSON.stringify(status)).not.toMatch(planted);
+  } finally {
+    await client.connection.close();
+  }
+});
+
+/** Payloads are base64 in the JSON of a history. */
+const decoded = (key: string, value: unknown) =>
+  key === 'data' && typeof value === 'string' ? Buffer.from(value, 'base64').toString() : value;
