@@ -3,7 +3,7 @@ import type { ChatMessage, ToolCall } from './message.js';
 import { metaOf } from './validate.js';
 
 /** What a tombstone says in place of the message. The day is in UTC. */
-export function tombstoneText(at: Date): string {
+function tombstoneText(at: Date): string {
   return `[This message was erased on ${at.toISOString().slice(0, 10)}.]`;
 }
 

@@ -11,7 +11,7 @@ import {
   holdersOf,
   type ErasedMessages,
   type Tombstone,
-} from '../store/sessions/erase-messages.js';
+} from '../store/compactions/erase-messages.js';
 import { loadSession } from '../store/sessions/sessions.js';
 
 export interface Wanted {

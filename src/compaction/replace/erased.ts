@@ -64,7 +64,7 @@ export interface Remade {
 }
 
 /** The first line of every text that an erasure made. */
-export const markOfErasure = 'Rewritten by rule after an erasure, without a model.';
+const markOfErasure = 'Rewritten by rule after an erasure, without a model.';
 
 /**
  * The texts of a compaction, from those of its parent and the messages of its range that are left. A compaction that evicted

@@ -16,7 +16,7 @@ import { readContextSource } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { storeDigest } from '../../../src/store/compactions/digests.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
-import { eraseMessagesOf } from '../../../src/store/sessions/erase-messages.js';
+import { eraseMessagesOf } from '../../../src/store/compactions/erase-messages.js';
 import { fork } from '../../../src/store/compactions/fork.js';
 import { openPool } from '../../support/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';

@@ -10,12 +10,14 @@ import { textsIn } from '../../../src/conversation/tombstone.js';
 import { textOf } from '../../../src/conversation/validate.js';
 import { openDocument } from '../../../src/formats/documents.js';
 import { contextFormatOf } from '../../../src/formats/index.js';
+import { readNative } from '../../../src/formats/native.js';
+import { storeSession } from '../../../src/import/store-session.js';
 import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
 import { exportSession } from '../../../src/store/reading/replay.js';
-import { eraseMessagesOf } from '../../../src/store/sessions/erase-messages.js';
+import { eraseMessagesOf } from '../../../src/store/compactions/erase-messages.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { nativeFiles, readNativeFile } from '../../support/native-files.js';
 import { openPool } from '../../support/pool.js';
@@ -69,6 +71,12 @@ describe.skipIf(files.length === 0)('recorded files', () => {
     if (texts.length > 0) expect(texts.some((text) => whole.includes(text))).toBe(true);
     await eraseMessagesOf(pool, ids, { seqs, reason: null, at: new Date() });
 
+    // The same file is complete when it comes again.
+    const wholeFile = { ...readNative(opened.items, opened.format), format: opened.format };
+    expect(await storeSession(pool, ids, wholeFile, { tenant: ids.tenant })).toMatchObject({
+      status: 'present',
+      added: 0,
+    });
     const left = await replayed(pool, ids);
     expect(left.map(({ message: { role } }) => role)).toEqual(all.map(({ message: { role } }) => role));
     expect(left.flatMap(({ seq, erased }) => (erased ? [seq] : []))).toEqual([...seqs].sort((a, b) => a - b));

@@ -3,13 +3,12 @@ import { remade, type Commit, type Texts } from '../../compaction/replace/erased
 import { snapshotKey } from '../../compaction/plan/reading.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { HeadLayout } from '../../context/view/view.js';
-import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
+import type { ChatMessage, LoggedMessage, Native } from '../../conversation/message.js';
 import { textsIn, tombstoneOf } from '../../conversation/tombstone.js';
 import { metaOf, nativeField, serializeMessage } from '../../conversation/validate.js';
 import { invalid } from '../../errors.js';
 import { maskedNative, rewrittenNative } from '../../formats/erased.js';
 import { splitNative } from '../../formats/native.js';
-import type { Native } from '../../conversation/message.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { redactorFor } from '../../summary/redaction/redact.js';
 import { counterFor } from '../../tokens/counter.js';
@@ -17,12 +16,12 @@ import { countMessage } from '../../tokens/message.js';
 import { eraserOf } from '../connection/pool.js';
 import { read, withSession, type Query, type Transaction } from '../connection/transaction.js';
 import { storable } from '../connection/values.js';
-import { storeRuleLayer, linkDigests } from '../compactions/digests.js';
+import { storeRuleLayer, linkDigests } from './digests.js';
 import { messagePages, toHead, toLogged } from '../log/messages.js';
-import { liveSizes } from './recount.js';
-import { factsOf, type SessionRow } from './session-row.js';
-import { lockSession, updateSession } from './session-table.js';
-import { limitsOfSession, settingsIfValid } from './settings.js';
+import { liveSizes } from '../sessions/recount.js';
+import { factsOf, type SessionRow } from '../sessions/session-row.js';
+import { lockSession, updateSession } from '../sessions/session-table.js';
+import { limitsOfSession, settingsIfValid } from '../sessions/settings.js';
 
 /** What the log keeps about an erased message. */
 export interface Tombstone {
