@@ -235,6 +235,7 @@ describe('functions', () => {
   const callers: Record<string, readonly ('app' | 'maintenance' | 'eraser')[]> = {
     count_overdue: ['maintenance'],
     erase_only: ['eraser'],
+    rewrite_only: ['eraser'],
     // Called by triggers, in which no right to execute is asked for; a direct call fails.
     note_overdue: ['app', 'eraser', 'maintenance'],
     // A part of the generated column of message_vectors; reads nothing.
@@ -297,6 +298,7 @@ describe('functions', () => {
       'palimpsest.open_backfills(10)',
       'palimpsest.pending_erasures(10)',
       `palimpsest.erase_only('${own}', 'x')`,
+      `palimpsest.rewrite_only('${own}', 'x')`,
       'palimpsest.use_pgvector()',
     ])
       for (const tenant of [null, own])
