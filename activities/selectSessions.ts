@@ -115,8 +115,8 @@ export async function stillDue(
   const meant = new Map(asked.map(({ session, incarnation }) => [session, incarnation]));
   const rows = await readSessions(pool, tenant, [...meant.keys()]);
   for (const row of rows) {
-    const { generation, incarnation } = row;
-    if ((meant.get(row.session) ?? incarnation) !== incarnation) continue;
+    const { generation, incarnation, formerIncarnations } = row;
+    if (![incarnation, ...formerIncarnations].includes(meant.get(row.session) ?? incarnation)) continue;
     const quiet =
       (row.measureAtTokens === null || row.liveTokens < row.measureAtTokens) &&
       (row.measureAtMessages === null || row.liveMessages < row.measureAtMessages);

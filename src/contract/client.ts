@@ -24,6 +24,7 @@ import type { CompactionOutcome, Forked, ForkRequest, Timeline } from './compact
 import type { ContextShape, SessionContext } from './context.js';
 import type { AnthropicSystem, GeminiSystem, NativeMessage } from './native.js';
 import type { Pins, PolicyRequest, PolicyVersion, SessionPolicy } from './policies.js';
+import type { EraseMessagesRequest, FoundMessages, MessagesErased } from './erasing.js';
 import type { Erased, ListRequest, SessionList, Status } from './sessions.js';
 import type { ApiToken, CreatedToken, TokenRequest } from './tokens.js';
 import type { AppendedTurn, Turn } from './turns.js';
@@ -116,6 +117,15 @@ export interface PalimpsestClient {
    * nothing is left of the session.
    */
   erase(request: OfSession & { forks?: boolean }): Promise<Erased>;
+  /**
+   * Replaces messages by tombstones, permanently, together with everything that was made of them: summaries of every
+   * generation, model results, reductions, search rows and vectors. Role, position and links of the messages stay, and the hash
+   * of each. `remaining` names the sessions that share the messages and still have them. A repeated call changes nothing more.
+   * Throws `Store.SessionNotFound`; `Input.Invalid` for a seq that is not in the log; nothing is erased then.
+   */
+  eraseMessages(request: OfSession & EraseMessagesRequest): Promise<MessagesErased>;
+  /** The messages whose stored form contains a text anywhere. Reads the whole log. */
+  findMessages(request: OfSession & { text: string }): Promise<FoundMessages>;
   /** No compaction begins until `resume`. Turns are still stored, and contexts still fit the budget. */
   pause(request: OfSession): Promise<void>;
   resume(request: OfSession): Promise<void>;

@@ -40,6 +40,7 @@ export type {
 } from './client.js';
 export type { CompactionOutcome, Forked, ForkRequest, Timeline } from './compactions.js';
 export type { ContextEntry, SessionContext } from './context.js';
+export type { EraseMessagesRequest, FoundMessages, MessagesErased } from './erasing.js';
 export type { AnthropicSystem, GeminiSystem, NativeMessage, SentMessage } from './native.js';
 export type { Pins, PolicyRequest, PolicyVersion, SessionPolicy } from './policies.js';
 export {

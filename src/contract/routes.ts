@@ -26,6 +26,8 @@ export const routes = {
 
   sessions: { method: 'GET', path: '/v1/sessions', scope: 'read' },
   erase: { method: 'DELETE', path: session, scope: 'erase' },
+  eraseMessages: { method: 'POST', path: `${session}/erase-messages`, scope: 'erase', repeatable: true },
+  findMessages: { method: 'POST', path: `${session}/find-messages`, scope: 'erase', repeatable: true },
   status: { method: 'GET', path: `${session}/status`, scope: 'read' },
   settled: { method: 'GET', path: `${session}/settled`, scope: 'read' },
   closeSession: { method: 'POST', path: `${session}/close`, scope: 'append' },

@@ -98,8 +98,19 @@ export const loggedMessage = component(
       .optional()
       .describe('When the message was said, ISO 8601 in UTC; absent if this is unknown.'),
     native: native.optional(),
+    erased: z
+      .object({
+        at: z.string().describe('When it was erased, ISO 8601 in UTC.'),
+        sha256: z.string().describe('Hash of the body that was received.'),
+        reason: z.string().optional().describe('The reason given.'),
+      })
+      .optional()
+      .describe('The message was erased: `message` is its tombstone. Absent for an original.'),
   }) satisfies z.ZodType<LoggedMessage>,
-  { description: 'An exact original of the log.', example: { seq: 1, message: chatExample, tokens: 12 } },
+  {
+    description: 'An exact original of the log, or the tombstone of an erased message.',
+    example: { seq: 1, message: chatExample, tokens: 12 },
+  },
 );
 
 const tokens = { type: 'integer', minimum: 0 };

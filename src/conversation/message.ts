@@ -35,6 +35,8 @@ export interface LoggedMessage {
   at?: string;
   /** The original items of the unit that begins with this message; absent if they are this message alone. */
   native?: Native;
+  /** The message was erased, and a tombstone stands in its place: when, the hash of what was received, and the reason given. */
+  erased?: { at: string; sha256: string; reason?: string };
 }
 
 /**

@@ -18,6 +18,7 @@ import { metaOf, nativeField } from '../conversation/validate.js';
 import { invalid } from '../errors.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { type Fields, isFields } from './content.js';
+import { withoutEnvelope } from './envelope.js';
 import type { ShownUnit, Unit } from './format.js';
 import { contextFormatOf, formatOf } from './index.js';
 import { timeOf } from './openai-chat.js';
@@ -112,6 +113,8 @@ function wholeUnits(
   const unitOf = new Map<number, LoggedUnit>();
   for (const { seq, native } of logged.values()) {
     if (!native || formatOf(native.format).contextFormat !== format) continue;
+    // An erasure may have left no item of a message.
+    if (withoutEnvelope(native.items).length === 0) continue;
     const unit = { ...native, fromSeq: seq };
     for (let offset = 0; offset < native.messages; offset++) unitOf.set(seq + offset, unit);
   }

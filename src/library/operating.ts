@@ -1,5 +1,8 @@
 /** Operations on a session. They change PostgreSQL first, which is authoritative, and then tell the workflow. */
 import type { CompactionOutcome } from '../contract/compactions.js';
+import type { EraseMessagesRequest, MessagesErased } from '../contract/erasing.js';
+import { isFailure } from '../errors.js';
+import { eraseMessages as eraseInStore } from '../erase/erase-messages.js';
 import type { Pins, SessionPolicy } from '../contract/policies.js';
 import type { SessionIds } from '../contract/ids.js';
 import { currentCaller } from '../store/connection/places.js';
@@ -66,6 +69,20 @@ export async function hold(
   const session = await loadSession(pool, ids);
   await setPaused(pool, session, paused);
   await workflows.signalConfigured(ids, policyOf(session.policy).idleAfter);
+}
+
+/** The signal makes the workflow drop what it knows of the session as it was. A failure to tell it changes nothing. */
+export async function eraseMessages(
+  { pool, workflows }: Connections,
+  ids: SessionIds,
+  request: EraseMessagesRequest,
+): Promise<MessagesErased> {
+  return eraseInStore(pool, ids, request, async (changed) => {
+    const { policy } = await loadSession(pool, changed);
+    await workflows.signalMeasure(changed, policyOf(policy).idleAfter).catch((error: unknown) => {
+      if (!isFailure(error, 'Temporal.Unavailable')) throw error;
+    });
+  });
 }
 
 export async function close({ pool, workflows }: Connections, ids: SessionIds): Promise<void> {

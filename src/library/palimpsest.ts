@@ -24,6 +24,12 @@ import {
   type Timeline,
 } from '../contract/compactions.js';
 import { contextRequest, type SessionContext } from '../contract/context.js';
+import {
+  eraseMessagesRequest,
+  findMessagesRequest,
+  type FoundMessages,
+  type MessagesErased,
+} from '../contract/erasing.js';
 import { encodeIdPart, type SessionIds } from '../contract/ids.js';
 import { pins, type Pins, type PolicyVersion, type SessionPolicy } from '../contract/policies.js';
 import { checked } from '../contract/schema.js';
@@ -38,6 +44,7 @@ import type { AppendedTurn, TurnOrText } from '../contract/turns.js';
 import type { LoggedMessage } from '../conversation/message.js';
 import type { ApiToken, CreatedToken, TokenRequest } from '../contract/tokens.js';
 import { erase } from '../erase/erase.js';
+import { findMessages } from '../erase/erase-messages.js';
 import { type Readiness, readinessOf } from '../process/readiness.js';
 import { appendTurn } from '../store/append/turns.js';
 import { listArchiveParts, readArchivePart } from '../store/compactions/archive.js';
@@ -182,6 +189,19 @@ export class Palimpsest implements PalimpsestClient {
   async erase({ session, ...request }: Asked<'erase'>): Promise<Erased> {
     const { forks } = checked(eraseRequest, request);
     return erase(this.connections, this.ids({ session }), forks);
+  }
+
+  async eraseMessages({ session, ...request }: Asked<'eraseMessages'>): Promise<MessagesErased> {
+    return operating.eraseMessages(
+      this.connections,
+      this.ids({ session }),
+      checked(eraseMessagesRequest, request),
+    );
+  }
+
+  async findMessages({ session, ...request }: Asked<'findMessages'>): Promise<FoundMessages> {
+    const { text } = checked(findMessagesRequest, request);
+    return findMessages(this.connections.pool, this.ids({ session }), text);
   }
 
   async pause(request: OfSession): Promise<void> {

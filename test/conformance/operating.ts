@@ -1,4 +1,4 @@
-import { compacted, failure, invalidAt, noSession, talked, type Case } from './case.js';
+import { all, compacted, failure, invalidAt, noSession, talked, type Case } from './case.js';
 import { dialogue } from '../support/dialogue.js';
 
 const pinned = { pins: ['Answer in French.'] };
@@ -114,6 +114,43 @@ export const operating: Case[] = [
       ];
     },
     expected: [{ messages: 22, generations: 1, forks: 1, remaining: 0 }, noSession, [], noSession],
+  },
+  {
+    name: 'erased messages leave tombstones, and a repetition changes nothing',
+    async run(client) {
+      const session = 'with erased messages';
+      await compacted(client, session);
+      await client.fork({ session, to: 'sharing them', throughSeq: 4 });
+      const text = 'Request 2:';
+      const { hits, elsewhere } = await client.findMessages({ session, text });
+      const seqs = hits.map(({ seq }) => seq);
+      const dry = await client.eraseMessages({ session, seqs, dryRun: true });
+      const once = await client.eraseMessages({ session, seqs, reason: 'asked' });
+      const again = await client.eraseMessages({ session, seqs, forks: true });
+      const [second] = (await all(client.replay({ session }))).filter(({ seq }) => seq === 3);
+      return [
+        [hits, elsewhere],
+        [dry.dryRun, dry.messages.length, dry.generations, dry.remaining],
+        [once.already, once.generations, once.forks, once.remaining],
+        [again.already, again.generations, again.forks.map((fork) => fork.session), again.remaining],
+        [second?.message.role, second?.erased?.reason, (await client.findMessages({ session, text })).hits],
+        await failure(client.eraseMessages({ session, seqs: [1_000] })),
+        await failure(client.eraseMessages({ session, seqs: [] })),
+        await failure(client.eraseMessages({ session: 'nobody', seqs: [1] })),
+        await failure(client.findMessages({ session: 'nobody', text })),
+      ];
+    },
+    expected: [
+      [[{ seq: 3, role: 'user', erased: false }], []],
+      [true, 1, [1], [{ session: 'sharing them', seqs: [3] }]],
+      [[], [1], [], [{ session: 'sharing them', seqs: [3] }]],
+      [[3], [], ['sharing them'], []],
+      ['user', 'asked', []],
+      invalidAt('seqs'),
+      invalidAt('seqs'),
+      noSession,
+      noSession,
+    ],
   },
   {
     name: 'a paused session is not compacted until it is resumed',

@@ -2,6 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { PalimpsestClient } from '../../contract/client.js';
 import { accepted, compactionAnswer } from '../../contract/compactions.js';
+import {
+  eraseMessagesRequest,
+  findMessagesRequest,
+  foundMessages,
+  messagesErased,
+} from '../../contract/erasing.js';
 import { pins, policyRequest, policyVersion, sessionPolicy } from '../../contract/policies.js';
 import { erased, eraseRequest, listRequest, sessionList, status } from '../../contract/sessions.js';
 import { flag, inQuery, wholeNumber } from './query.js';
@@ -33,6 +39,31 @@ export const sessions = [
     answer: erased,
     failures: [...failures, 'Temporal.Unavailable'],
     handle: ({ client, params, query }) => client.erase({ ...params, ...query }),
+  }),
+  operation({
+    id: 'eraseMessages',
+    tag,
+    lane: 'heavy',
+    summary: 'Erase messages and everything made of them',
+    description:
+      'A tombstone replaces each message; its role, position and links stay. Texts of every generation that may repeat a ' +
+      'message are written again by rule, in the same transaction. A repeated request changes nothing more.',
+    params: ofSession,
+    body: eraseMessagesRequest,
+    answer: messagesErased,
+    failures: [...failures, 'Temporal.Unavailable'],
+    handle: ({ client, params, body }) => client.eraseMessages({ ...params, ...body }),
+  }),
+  operation({
+    id: 'findMessages',
+    tag,
+    lane: 'heavy',
+    summary: 'Find the messages that contain a text, to erase them',
+    params: ofSession,
+    body: findMessagesRequest,
+    answer: foundMessages,
+    failures,
+    handle: ({ client, params, body }) => client.findMessages({ ...params, ...body }),
   }),
   operation({
     id: 'status',

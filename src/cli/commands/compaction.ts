@@ -2,6 +2,7 @@ import type { CompactionOutcome } from '../../contract/compactions.js';
 import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import { wholeNumber } from '../terminal/numbers.js';
 import { exitCodes, type Run } from '../command/run.js';
+import { addEraseMessages } from './erase-messages.js';
 
 /** Commands that change a session. */
 export function addCompactionCommands(group: CommandGroup): void {
@@ -12,6 +13,7 @@ export function addCompactionCommands(group: CommandGroup): void {
   addPause(group);
   addClose(group);
   addErase(group);
+  addEraseMessages(group);
 }
 
 function addCompact(group: CommandGroup): void {

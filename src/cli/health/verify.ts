@@ -36,6 +36,8 @@ interface InvalidContext {
 interface Found {
   sessions: number;
   messages: number;
+  /** Messages whose place a tombstone has taken. */
+  erased: number;
   damaged: number;
   /** The first findings, in the order they were found. */
   damage: Damage[];
@@ -55,7 +57,7 @@ export async function verify(run: Run, named: readonly string[]): Promise<number
   const client = await run.client();
   const started = Date.now();
   const found: Found = {
-    ...{ sessions: 0, messages: 0, damaged: 0, damage: [] },
+    ...{ sessions: 0, messages: 0, erased: 0, damaged: 0, damage: [] },
     ...{ invalid: 0, invalidContexts: [] },
   };
   const progress = new Progress({ unit: 'messages' });
@@ -138,10 +140,11 @@ async function check(
     if (found.damage.length < mostListed) found.damage.push({ session, type, message, afterMessages: read });
   };
   try {
-    for await (const _ of client.replay({ session })) {
+    for await (const { erased } of client.replay({ session })) {
       signal.throwIfAborted();
       read += 1;
       found.messages += 1;
+      if (erased) found.erased += 1;
       if (read % 200 === 0) step();
     }
     if (read < messages)
@@ -176,7 +179,7 @@ async function checkContext(client: PalimpsestClient, session: string, found: Fo
 }
 
 async function tell({ out, json }: Run, found: Found, ms: number): Promise<void> {
-  const { sessions, messages, damaged, damage, invalid, invalidContexts } = found;
+  const { sessions, messages, erased, damaged, damage, invalid, invalidContexts } = found;
   if (json) return out.value({ ...found, identical: damaged === 0, valid: invalid === 0, ms });
   for (const one of damage)
     await out.paragraph(
@@ -186,7 +189,8 @@ async function tell({ out, json }: Run, found: Found, ms: number): Promise<void>
   for (const { session, format, violations } of invalidContexts)
     await out.paragraph(`invalid  ${session}: its context as ${format}: ${violations.join('; ')}`);
   if (invalid > invalidContexts.length) await out.line(`and ${count(invalid - invalidContexts.length)} more`);
-  const read = `${plural(sessions, 'session')}, ${plural(messages, 'message')} in ${seconds(ms)}`;
+  const tombstones = erased === 0 ? '' : `, ${count(erased)} of them erased,`;
+  const read = `${plural(sessions, 'session')}, ${plural(messages, 'message')}${tombstones} in ${seconds(ms)}`;
   if (damaged + invalid === 0)
     return out.paragraph(`${read}: every hash matches, every context is valid`, out.style.green);
   const kinds = [

@@ -47,20 +47,36 @@ export async function confirmErase(
   signal: AbortSignal,
 ): Promise<void> {
   const { messages, generation } = await client.status({ session });
-  if (!process.stdin.isTTY)
-    throw invalid(
-      `${session} was not erased: standard input is not a terminal, so the command cannot ask for confirmation.`,
-      '--yes',
-      'Add --yes to erase without confirmation.',
-    );
+  refuseWithoutTerminal(session);
   const stored = `${plural(messages, 'message')} and ${plural(generation, 'generation')}`;
   const more = forks ? ', and every session forked from it,' : '';
   process.stderr.write(`This deletes ${stored} of ${session}${more} permanently.\n`);
+  if ((await answerTo('Type the id of the session to continue: ', signal)) === session) return;
+  throw invalid(`${session} was not erased: the typed text is not its id.`, 'session');
+}
+
+/** Asks for the number of messages. Throws `Input.Invalid` if it is wrong or input is not a terminal. */
+export async function confirmMessages(messages: number, signal: AbortSignal): Promise<void> {
+  const what = plural(messages, 'message');
+  refuseWithoutTerminal(what);
+  process.stderr.write(`This erases ${what} and everything made of them permanently.\n`);
+  if ((await answerTo('Type their number to continue: ', signal)) === String(messages)) return;
+  throw invalid(`${what} not erased: the typed text is not their number.`, '--yes');
+}
+
+function refuseWithoutTerminal(what: string): void {
+  if (process.stdin.isTTY) return;
+  throw invalid(
+    `${what} was not erased: standard input is not a terminal, so the command cannot ask for confirmation.`,
+    '--yes',
+    'Add --yes to erase without confirmation.',
+  );
+}
+
+async function answerTo(question: string, signal: AbortSignal): Promise<string> {
   const lines = createInterface({ input: process.stdin, output: process.stderr });
   try {
-    const typed = await lines.question('Type the id of the session to continue: ', { signal });
-    if (typed.trim() === session) return;
-    throw invalid(`${session} was not erased: the typed text is not its id.`, 'session');
+    return (await lines.question(question, { signal })).trim();
   } finally {
     lines.close();
   }

@@ -88,13 +88,13 @@ async function keepSelected(
   tenant: string,
   page: readonly SelectedItem[],
 ): Promise<SelectedItem[]> {
-  const rows = await query<{ session: string; incarnation: string }>(
-    `select session_id as session, incarnation from palimpsest.sessions
+  const rows = await query<{ session: string; incarnations: string[] }>(
+    `select session_id as session, former_incarnations || incarnation as incarnations from palimpsest.sessions
      where tenant_id = $1 and session_id = any($2) order by session_id for key share`,
     [tenant, page.map(({ session }) => session)],
   );
-  const present = new Map(rows.map(({ session, incarnation }) => [session, incarnation]));
-  return page.filter(({ session, incarnation }) => present.get(session) === incarnation);
+  const present = new Map(rows.map(({ session, incarnations }) => [session, incarnations]));
+  return page.filter(({ session, incarnation }) => present.get(session)?.includes(incarnation));
 }
 
 export interface ItemResult {
@@ -122,7 +122,7 @@ export interface BegunItem {
  * Records the sessions that have begun and the outcomes of others, in one transaction. A call may be repeated, and a session that
  * was due at the first call may not be due at the second, or the reverse. Only a pending session can begin, each generation
  * counts once, and the result of a newer generation counts even if the session had ended. Results of a session that was erased
- * and recreated since are dropped.
+ * and recreated since are dropped; those of a session of which only messages were erased count.
  */
 export async function recordItems(
   pool: Pool,
@@ -203,7 +203,7 @@ async function endRecorded(query: Query, { tenant, job }: BackfillIds, result: I
 
 const sameSession = (incarnation: string) =>
   `(${incarnation} is null or exists (select from palimpsest.sessions s where s.tenant_id = i.tenant_id
-     and s.session_id = i.session_id and s.incarnation = ${incarnation}))`;
+     and s.session_id = i.session_id and ${incarnation} = any (s.former_incarnations || s.incarnation)))`;
 
 const shownCharacters = 2_000;
 

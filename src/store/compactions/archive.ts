@@ -59,7 +59,7 @@ export async function* verifiedPart(
 ): AsyncGenerator<LoggedMessage> {
   const hash = createHash('sha256');
   for await (const message of verifiedRange(query, ids, fromSeq, throughSeq)) {
-    hash.update(message.sha256, 'hex');
+    hash.update(message.receivedSha256, 'hex');
     yield toLogged(message);
   }
   if (hash.digest('hex') !== sha256) {
@@ -107,7 +107,7 @@ export async function insertArchivePart(
     `insert into palimpsest.archive_parts
        (tenant_id, session_id, part, generation, from_seq, through_seq, messages, tokens, bytes, sha256)
      select $1, $2, $3, $4, $5, $6, count(*), sum(tokens), sum(octet_length(body)),
-       sha256(string_agg(sha256, ''::bytea order by seq))
+       sha256(string_agg(coalesce(received_sha256, sha256), ''::bytea order by seq))
      from palimpsest.messages where tenant_id = $1 and session_id = $2 and seq between $5 and $6`,
     [ids.tenant, ids.session, part, generation, fromSeq, throughSeq],
   );

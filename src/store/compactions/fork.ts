@@ -100,6 +100,7 @@ async function copySession(
     copyOf(sessions, {
       session_id: '$3',
       incarnation: 'gen_random_uuid()',
+      former_incarnations: "'{}'",
       next_seq: '$4::int + 1',
       system_through_seq: 'least(system_through_seq, $4)',
       turns: `(select count(*) from palimpsest.turns t

@@ -186,7 +186,7 @@ async function grantToRoles(run: Run): Promise<void> {
     `grant delete on ${tables} to ${eraser}`,
     // Limits are the operator's: they change through functions of palimpsest_maintenance.
     `revoke insert, update, delete on palimpsest.tenant_limits from ${app}, ${eraser}`,
-    `grant execute on function palimpsest.erase_only(text, text) to ${eraser}`,
+    `grant execute on function palimpsest.erase_only(text, text), palimpsest.rewrite_only(text, text) to ${eraser}`,
     `grant execute on function palimpsest.token_of(bytea) to ${app}`,
     `grant execute on function ${acrossTenants.join(', ')} to ${maintenance}`,
   ];

@@ -20,6 +20,11 @@ export interface Member {
 export interface StoredMessage extends Omit<Member, 'at'> {
   body: string;
   at: Date | null;
+  /** SHA-256 of the body that was received: `sha256`, unless an erasure has replaced the body. */
+  receivedSha256: string;
+  /** Null unless this message was erased. */
+  erasedAt: Date | null;
+  erasedReason: string | null;
 }
 
 const pageMessages = 500;
@@ -32,10 +37,11 @@ export async function readMessages(
   fromSeq: number,
   throughSeq: number,
 ): Promise<LoggedMessage[]> {
-  const rows = await read<{ seq: number; tokens: number; body: string; at: Date | null }>(
+  const rows = await read<Parameters<typeof toLogged>[0]>(
     pool,
     ids,
-    `select seq, tokens, body, at from palimpsest.messages
+    `select seq, tokens, body, at, encode(received_sha256, 'hex') as "receivedSha256",
+       erased_at as "erasedAt", erased_reason as "erasedReason" from palimpsest.messages
      where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
     [ids.tenant, ids.session, fromSeq, throughSeq],
   );
@@ -58,12 +64,12 @@ export async function readMembers(
   return rows.map(({ at, ...member }) => (at === null ? member : { ...member, at: at.toISOString() }));
 }
 
-/** Hash of every message of the log, in order, in lower-case hex; empty if there is no such session. */
+/** Hash of every message as it was received, in order, in lower-case hex; empty if there is no such session. */
 export async function readHashes(pool: Pool, ids: SessionIds): Promise<string[]> {
   const rows = await read<{ sha256: string }>(
     pool,
     ids,
-    `select encode(sha256, 'hex') as sha256 from palimpsest.messages
+    `select encode(coalesce(received_sha256, sha256), 'hex') as sha256 from palimpsest.messages
      where tenant_id = $1 and session_id = $2 order by seq`,
     [ids.tenant, ids.session],
   );
@@ -81,11 +87,13 @@ export async function* messagePages(
   throughSeq: number,
 ): AsyncGenerator<StoredMessage[]> {
   for (let next = fromSeq; next <= throughSeq;) {
-    const page = await query<{ seq: number; tokens: number; sha256: string; body: string; at: Date | null }>(
+    const page = await query<StoredMessage & Record<string, unknown>>(
       // octet_length does not read compressed or out-of-line text, so the size of a page costs nothing.
-      `select seq, tokens, encode(sha256, 'hex') as sha256, body, at from (
-         select seq, tokens, sha256, body, at, sum(octet_length(body)) over (order by seq) - octet_length(body) as before
-         from (select seq, tokens, sha256, body, at from palimpsest.messages
+      `select seq, tokens, encode(sha256, 'hex') as sha256, body, at,
+         encode(coalesce(received_sha256, sha256), 'hex') as "receivedSha256",
+         erased_at as "erasedAt", erased_reason as "erasedReason" from (
+         select *, sum(octet_length(body)) over (order by seq) - octet_length(body) as before
+         from (select seq, tokens, sha256, body, at, received_sha256, erased_at, erased_reason from palimpsest.messages
                where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq limit ${pageMessages}) first
        ) sized where before < ${pageBytes} order by seq`,
       [ids.tenant, ids.session, next, throughSeq],
@@ -102,20 +110,31 @@ export function toLogged({
   tokens,
   body,
   at,
-}: {
-  seq: number;
-  tokens: number;
-  body: string;
-  at: Date | null;
-}): LoggedMessage {
+  ...erasure
+}: Pick<StoredMessage, 'seq' | 'tokens' | 'body' | 'at'> & Partial<StoredMessage>): LoggedMessage {
   try {
-    return { seq, tokens, ...parseBody(body), ...(at === null ? {} : { at: at.toISOString() }) };
+    return {
+      ...{ seq, tokens, ...parseBody(body) },
+      ...(at === null ? {} : { at: at.toISOString() }),
+      ...erasedIn(erasure),
+    };
   } catch {
     throw new PalimpsestError('Store.Corrupt', `the body of message ${seq} is not a stored message`, {
       hint: `Run \`${programName()} verify\`: it names what is damaged and must be restored from a backup.`,
       details: { seq },
     });
   }
+}
+
+function erasedIn({
+  erasedAt,
+  erasedReason,
+  receivedSha256: sha256,
+}: Partial<StoredMessage>): Pick<LoggedMessage, 'erased'> {
+  if (!erasedAt || sha256 === undefined) return {};
+  return {
+    erased: { at: erasedAt.toISOString(), sha256, ...(erasedReason ? { reason: erasedReason } : {}) },
+  };
 }
 
 export function headMessages(messages: string | null): ChatMessage[] {

@@ -50,8 +50,13 @@ export const sessions = palimpsest.table(
   {
     tenantId: tenantId(),
     sessionId: sessionId(),
-    /** Unique to this session. A session begun under the same id after an erasure has another value. */
+    /**
+     * Unique to this session as it is. A session begun under the same id after an erasure has another value, and so has a
+     * session of which a message was erased: what was made of it before is refused.
+     */
     incarnation: uuid('incarnation').notNull().defaultRandom(),
+    /** The values before each erasure of messages, oldest first. */
+    formerIncarnations: uuid('former_incarnations').array().notNull().default([]),
     /**
      * JSON of the policy's layers as given (`PolicyLayers`). Stored as text, because pins may hold characters that
      * jsonb refuses.
@@ -186,8 +191,16 @@ export const messages = palimpsest.table(
     empty: boolean('empty').notNull(),
     tokens: integer('tokens').notNull(),
     sha256: hash('sha256').notNull(),
-    /** The message as JSON.stringify wrote it. */
+    /** The message as JSON.stringify wrote it; after its erasure, a tombstone. */
     body: text('body').notNull(),
+    /**
+     * Hash of the body that was received, where an erasure has replaced it: of this message, or of another one whose original
+     * form this body contained. Null for all other messages.
+     */
+    receivedSha256: hash('received_sha256'),
+    /** When this message was erased, and the reason given; null otherwise. */
+    erasedAt: moment('erased_at'),
+    erasedReason: text('erased_reason'),
     /** When the message was said, according to its turn or to the imported log; null if neither gives the time. */
     at: moment('at'),
     createdAt: createdAt(),
@@ -205,6 +218,10 @@ export const messages = palimpsest.table(
       .where(sql`length(answers) <= 256`),
     check('messages_seq', sql`seq >= 1`),
     check('messages_tokens', sql`tokens >= 0`),
+    check(
+      'messages_erased',
+      sql`(erased_at is null or received_sha256 is not null) and (erased_reason is null or erased_at is not null)`,
+    ),
   ],
 );
 

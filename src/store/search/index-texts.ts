@@ -63,7 +63,11 @@ async function index(pool: Pool, ids: SessionIds, session: SessionRow, throughSe
   const query = reading(pool, ids);
   const through = Math.min(throughSeq ?? nextSeq - 1, nextSeq - 1);
   for await (const page of messagePages(query, ids, indexedThroughSeq + 1, through)) {
-    const rows = await rowsOf(query, ids, page);
+    const rows = await rowsOf(
+      query,
+      ids,
+      page.filter(({ erasedAt }) => erasedAt === null),
+    );
     for (const batch of batches(rows)) {
       const words = await inTurns(batch, ({ text }) => wordsVector(text));
       await withTransaction(pool, ids, async (tx) => {

@@ -50,11 +50,11 @@ export function checkIds({ tenant, session }: SessionIds): void {
   checkId(session, 'session', 'stored');
 }
 
-/** The error for a session that was erased and recreated under its id after the caller read it. Nothing is written. */
+/** The error for a session that was erased and recreated under its id, or lost messages to an erasure, after the caller read it. Nothing is written. */
 export function replaced({ tenant, session }: SessionIds): PalimpsestError {
   return new PalimpsestError(
     'Store.StaleGeneration',
-    `session ${session} of tenant ${tenant} was erased and recreated meanwhile`,
+    `session ${session} of tenant ${tenant} was erased and recreated, or messages of it were erased, meanwhile`,
     { hint: 'Nothing was written. Read the session again.' },
   );
 }
@@ -129,6 +129,7 @@ export function toSession(record: SessionRecord, defaults: TenantLimits | undefi
     tenant: record.tenant_id,
     session: record.session_id,
     incarnation: record.incarnation,
+    formerIncarnations: record.former_incarnations,
     policy: { ...layersOf(record), ...(limits === undefined ? {} : { limits }) },
     policyVersion: record.policy_version,
     tenantPolicyVersion: record.tenant_policy_version,

@@ -16,6 +16,7 @@ import { readContextSource } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { storeDigest } from '../../../src/store/compactions/digests.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
+import { eraseMessagesOf } from '../../../src/store/compactions/erase-messages.js';
 import { fork } from '../../../src/store/compactions/fork.js';
 import { openPool } from '../../support/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';
@@ -32,7 +33,7 @@ import { configureTenant } from '../../../src/store/sessions/configure.js';
 import { appendTurn, appendTurns } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { dialogue } from '../../support/dialogue.js';
-import { rowsOfSession } from '../../support/rows.js';
+import { rowsHolding, rowsOfSession } from '../../support/rows.js';
 import { compactThrough, configureSession, newSession, talk } from '../../support/store.js';
 
 let database: TestDatabase;
@@ -188,6 +189,22 @@ describe('a session erased and begun again while a writer is delayed gets no dat
     expect(await rowsOfSession(pool, ids)).toEqual(await rowsOfSession(pool, control));
   });
 
+  test.for(writers)('$name, if only messages were erased', async ({ write }) => {
+    const ids = newSession(randomUUID());
+    await begin(ids, old);
+    const seqs = old.map((_, index) => index + 1);
+    const { stopped, wasHeldUp } = heldUp(async () => {
+      await eraseMessagesOf(pool, ids, { seqs, reason: null, at: new Date() });
+    });
+    try {
+      await expect(write(stopped, ids)).rejects.toMatchObject({ type: 'Store.StaleGeneration' });
+    } finally {
+      await stopped.end();
+    }
+    expect(wasHeldUp()).toBe(true);
+    expect(await rowsHolding(pool, [marker])).toEqual({});
+  });
+
   test('a fork of the old session is not made from the new one', async () => {
     const ids = newSession(randomUUID());
     await begin(ids, old);
@@ -272,6 +289,29 @@ test('a turn sent before an erasure does not begin the session again; a later on
   expect(Object.keys(await rowsOfSession(pool, ids))).toEqual([]);
   const later = new Date(Date.now() + 60_000);
   expect(await appendTurn(pool, { ...turn, receivedAt: later })).toMatchObject({ fromSeq: 1 });
+});
+
+test('an outcome of a backfill counts for a session that lost only messages meanwhile', async () => {
+  const ids = newSession(randomUUID());
+  await begin(ids, old);
+  await insertBackfill(pool, ids.tenant, { job, select: {}, mode: 'all', concurrency: 1 });
+  const [selection] = await readSelection(pool, ids.tenant, {}, null, 10);
+  const { session, incarnation, tokens } = selection!;
+  const erase = (seq: number) => eraseMessagesOf(pool, ids, { seqs: [seq], reason: null, at: new Date() });
+  await erase(1);
+  const selected = { session, incarnation, tokens, state: 'pending' as const, error: null };
+  await insertPage(pool, { ...ids, job }, null, [selected], true);
+  const at = Date.now();
+  await erase(2);
+  await recordItems(pool, { ...ids, job }, [{ session, incarnation, at }], []);
+  await erase(3);
+  const failed = { state: 'failed' as const, step: null, error: { type: 'Unknown', message: 'it failed' } };
+  await recordItems(pool, { ...ids, job }, [], [{ session, incarnation, at, unsettled: null, ...failed }]);
+  const { rows } = await pool.query(
+    'select state, error_message from palimpsest.backfill_items where tenant_id = $1',
+    [ids.tenant],
+  );
+  expect(rows).toEqual([{ state: 'failed', error_message: 'it failed' }]);
 });
 
 describe('a compaction that began under an earlier version, which names no incarnation,', () => {

@@ -79,6 +79,8 @@ async function revoked(of: Palimpsest): Promise<string> {
 const bodies: Record<string, Json> = {
   appendTurn: { turnId: 'next', messages: [{ role: 'user', content: 'more' }] },
   restore: { generation: 0 },
+  eraseMessages: { seqs: [1] },
+  findMessages: { text: 'secret' },
   fork: { to: 'fork-of-it', throughSeq: 1 },
   configure: { policy: { contextWindow: 16_000 } },
   configureTenant: { policy: { contextWindow: 16_000 } },

@@ -123,6 +123,24 @@ const cases: Record<string, () => Promise<Answered[]>> = {
     expect((await ask(at('gone', '/status'))).status).toBe(404);
     return [erased];
   },
+  eraseMessages: async () => {
+    const messages = [{ role: 'user', content: 'Call me Ann.' }];
+    await ask(at('holed', '/turns'), { body: { turnId: 't-1', messages } });
+    const found = await ask(at('holed', '/find-messages'), { body: { text: 'call me ann' } });
+    expect(found.json).toEqual({ hits: [{ seq: 1, role: 'user', erased: false }], elsewhere: [] });
+    const erased = await ask(at('holed', '/erase-messages'), { body: { seqs: [1], reason: 'asked' } });
+    expect(erased.json).toMatchObject({ messages: [{ seq: 1, reason: 'asked' }], remaining: [] });
+    const replay = await ask(at('holed', '/replay'));
+    expect(replay.text).not.toContain('Ann');
+    const missing = await ask(at('holed', '/erase-messages'), { body: { seqs: [2] } });
+    expect(missing.json).toMatchObject({ status: 400, path: 'seqs' });
+    return [erased, missing];
+  },
+  findMessages: async () => {
+    const messages = [{ role: 'user', content: 'Call me Ann.' }];
+    await ask(at('sought', '/turns'), { body: { turnId: 't-1', messages } });
+    return [await ask(at('sought', '/find-messages'), { body: { text: 'Ann' } })];
+  },
   tenantPolicy: async () => [await ask('/v1/policy')],
   configureTenant: async () => {
     const changed = await ask('/v1/policy', {

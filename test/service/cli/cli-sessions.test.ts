@@ -247,6 +247,72 @@ describe('commands that change', () => {
     expect(await cli.run(['status', 'gone'])).toMatchObject({ code: 1 });
   });
 
+  test('erase-messages erases what --seq names or --search finds, after a question', async () => {
+    await fill('holed', 3);
+    await fill('holed too', 2);
+    await cli.run(['fork', 'holed', '--through', '3', '--to', 'shares']);
+    const asked = await cli.run(['erase-messages', 'holed', '--seq', '3']);
+    expect(asked.code).toBe(2);
+    expect(asked.stderr).toMatch(/was not erased[\s\S]*Add --yes/);
+    for (const wrong of [
+      ['holed'],
+      ['holed', '--seq', '1', '--search', 'x'],
+      ['--seq', '1'],
+      ['--search', 'x'],
+    ])
+      expect(await cli.run(['erase-messages', ...wrong, '--yes'])).toMatchObject({ code: 2 });
+    expect(await cli.run(['erase-messages', 'holed', '--seq', '4-2', '--yes'])).toMatchObject({ code: 2 });
+    const dry = ['erase-messages', 'holed', '--seq', '3', '--seq', '3-4', '--dry-run'];
+    expect(await cli.run(dry)).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(
+        /holed: 2 messages would be erased; 0 generations rewritten[^]*still in shares/,
+      ) as unknown,
+    });
+    expect(await cli.json(['erase-messages', 'holed', '--seq', '3', '--forks', '--yes'])).toMatchObject({
+      erased: [
+        {
+          session: 'holed',
+          messages: [{ seq: 3 }],
+          already: [],
+          remaining: [],
+          forks: [{ session: 'shares' }],
+        },
+      ],
+      left: [],
+    });
+    const everywhere = [
+      'erase-messages',
+      '--all-sessions',
+      '--search',
+      'request 1:',
+      '--reason',
+      'asked',
+      '--yes',
+    ];
+    const { erased } = await cli.json<{ erased: { session: string; messages: object[] }[] }>([...everywhere]);
+    const of = (session: string) => erased.find((one) => one.session === session)?.messages;
+    expect([of('holed'), of('shares'), of('holed too')]).toEqual(
+      Array(3).fill([expect.objectContaining({ seq: 1, reason: 'asked' })]),
+    );
+    expect(await cli.json([...everywhere])).toEqual({ erased: [], left: [] });
+    expect(await cli.json(['verify', 'holed', 'shares', 'holed too'])).toMatchObject({
+      erased: 5,
+      damaged: 0,
+      invalid: 0,
+    });
+    expect(await cli.run(['verify', 'holed'])).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/6 messages, 2 of them erased, in/) as unknown,
+    });
+    // A policy with the text is named, and the command fails.
+    await cli.run(['pins', 'add', 'holed', 'Answer 2']);
+    expect(await cli.run(['erase-messages', 'holed', '--search', 'Answer 2', '--yes'])).toMatchObject({
+      code: 1,
+      stdout: expect.stringMatching(/the text stays in policy/) as unknown,
+    });
+  });
+
   test('erase --forks also erases the forks, and counts them', async () => {
     await fill('origin', 2);
     await cli.run(['fork', 'origin', '--through', '2', '--to', 'branch']);

@@ -320,6 +320,7 @@ describe('functions', () => {
     clear_tenant_limits: ['maintenance'],
     count_overdue: ['maintenance'],
     erase_only: ['eraser'],
+    rewrite_only: ['eraser'],
     // Called by triggers, in which no right to execute is asked for; a direct call fails.
     note_overdue: ['app', 'eraser', 'maintenance'],
     // A part of the generated column of message_vectors; reads nothing.
@@ -400,6 +401,7 @@ describe('functions', () => {
       'palimpsest.pending_erasures(10)',
       'palimpsest.tenants_without_redaction()',
       `palimpsest.erase_only('${own}', 'x')`,
+      `palimpsest.rewrite_only('${own}', 'x')`,
       'palimpsest.use_pgvector()',
       `palimpsest.change_tenant_limits('${own}', '{"spendPerDay": 1000}', '{}')`,
       `palimpsest.clear_tenant_limits('${own}')`,

@@ -57,6 +57,48 @@ describe('invariant 1: nothing is lost', () => {
     expect(await replayed(pool, ids)).toHaveLength(4);
   });
 
+  const rewriting = `select palimpsest.rewrite_only('$1', '$2');`;
+  const tombstone = `body = '{}', sha256 = sha256('{}'), erased_at = now()`;
+
+  /** As the role, in one transaction that may rewrite a session. */
+  async function rewrite(ids: SessionIds, of: SessionIds, statement: string, role = 'palimpsest_eraser') {
+    const filled = (text: string, { tenant, session }: SessionIds) =>
+      text.replaceAll('$1', tenant).replaceAll('$2', session);
+    const where = filled("where tenant_id = '$1' and session_id = '$2'", ids);
+    const named = `set local role ${role}; set local palimpsest.tenant = '${ids.tenant}';`;
+    return pool.query(`begin; ${filled(rewriting, of)} ${named} ${statement} ${where}; commit;`);
+  }
+
+  it('lets an erasure replace a body, and keeps its hash', async () => {
+    const ids = await sessionWith(pool, talk(4));
+    await rewrite(ids, ids, `update palimpsest.messages set ${tombstone}, received_sha256 = sha256`);
+    expect(await replayed(pool, ids)).toHaveLength(4);
+  });
+
+  it.each([
+    [
+      'without the hash of what was received',
+      `update palimpsest.messages set ${tombstone}, received_sha256 = '\\x00'`,
+    ],
+    [
+      'together with its role',
+      `update palimpsest.messages set ${tombstone}, received_sha256 = sha256, role = 'x'`,
+    ],
+    ['of a range', `update palimpsest.compactions set through_seq = 1`],
+    ['of the hash of an archive part', `update palimpsest.archive_parts set sha256 = '\\x00'`],
+  ])('refuses an erasure %s', async (_, statement) => {
+    const ids = await sessionWith(pool, talk(4));
+    await compactThrough(pool, ids, 2);
+    await expect(rewrite(ids, ids, statement)).rejects.toMatchObject(restrictViolation);
+  });
+
+  it('refuses it in another session, and to the application', async () => {
+    const [ids, other] = [await sessionWith(pool, talk(4)), await sessionWith(pool, talk(4))];
+    const statement = `update palimpsest.messages set ${tombstone}, received_sha256 = sha256`;
+    await expect(rewrite(ids, other, statement)).rejects.toMatchObject(restrictViolation);
+    await expect(rewrite(ids, ids, statement, 'palimpsest_app')).rejects.toMatchObject(restrictViolation);
+  });
+
   it('lets token counts be corrected', async () => {
     const ids = await sessionWith(pool, talk(2));
     await attempt(ids, `update palimpsest.messages set tokens = 7 ${mine}`);
