@@ -533,7 +533,8 @@ async function settle(tx: Transaction, session: SessionRow): Promise<void> {
   });
   await tx.query(
     `update palimpsest.sessions set incarnation = gen_random_uuid(), overdue_at = now(),
-       former_incarnations = former_incarnations || incarnation
+       former_incarnations = former_incarnations || incarnation,
+       stored_bytes = (select sum(octet_length(body)) from palimpsest.messages where tenant_id = $1 and session_id = $2)
      where tenant_id = $1 and session_id = $2`,
     [tenant, name],
   );

@@ -143,6 +143,13 @@ const elsewhere = new Set([
   ],
   ...['backfills.state', 'backfills.tenant_id', 'compaction_digests.key', 'compaction_digests.session_id'],
   ...['compaction_digests.tenant_id', 'compactions.currency', 'compactions.coverage', 'compactions.method'],
+  ...[
+    'compactions.redaction',
+    'tenant_limits.limits',
+    'tenant_limits.tenant_id',
+    'tenant_spend.day',
+    'tenant_spend.tenant_id',
+  ],
   ...['compactions.layout', 'compactions.model', 'compactions.prompt_version', 'compactions.reason'],
   ...['compactions.run_id', 'compactions.session_id', 'compactions.tenant_id', 'compactions.workflow_id'],
   ...['digest_flights.failure', 'digest_flights.key', 'digest_flights.step', 'digest_flights.tenant_id'],
