@@ -2,7 +2,7 @@ import { Context, log } from '@temporalio/activity';
 import { finishErasures as finish } from '../src/erase/executions.js';
 import { isFailure } from '../src/errors.js';
 import { type PolicyLayers, policyOf } from '../src/policy/layers.js';
-import { openBackfills } from '../src/store/backfills/jobs.js';
+import { openBackfills, postponeBackfill } from '../src/store/backfills/jobs.js';
 import { type OverdueSession, postpone, readOverdue } from '../src/store/sessions/overdue.js';
 import { reasonOf } from '../src/temporal/calls.js';
 import { type Dependencies, runStep } from './run.js';
@@ -99,6 +99,7 @@ export function reviveBackfills({ pool, backfills }: Dependencies) {
         } catch (error) {
           counts.failed += 1;
           log.warn('a backfill could not be checked', { ...ids, ...reasonOf(error) });
+          await postponeBackfill(pool, ids);
         }
       }
       return counts;

@@ -222,3 +222,13 @@ function total(
 ) {
   return rows.reduce((sum, row) => sum + row[column], 0);
 }
+
+/** A job that could not be checked comes after the others at the next sweep. */
+export async function postponeBackfill(pool: Pool, { tenant, job }: BackfillIds): Promise<void> {
+  await read(
+    pool,
+    { tenant },
+    'update palimpsest.backfills set updated_at = now() where tenant_id = $1 and job = $2 and ended_at is null',
+    [tenant, job],
+  );
+}
