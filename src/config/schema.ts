@@ -314,7 +314,7 @@ export const configSchema = z.strictObject({
   inlineTurnTenants: setting(
     z.preprocess(listOf, z.array(z.string().min(1)).default([])),
     'PALIMPSEST_INLINE_TENANTS',
-    'tenants whose `turn` signals may carry messages without a signature; `*` for all',
+    'tenants whose `turn` signals may carry messages without a signature; `*` for all. A tenant with a key must sign',
   ),
   inlineTurnKeys: setting(
     z.record(z.string().min(1), z.string().min(16)).default({}),
@@ -401,8 +401,8 @@ export const configSchema = z.strictObject({
     requireToken: setting(
       flag,
       'PALIMPSEST_API_REQUIRE_TOKEN',
-      'whether every request needs a token. If not, a caller on this machine without a token is the tenant `default` and may do everything',
-      'off on a loopback address without `api.tokens` and `identity.issuer`; otherwise on',
+      'whether every request under `/v1` needs a token. If not, a caller on this machine without a token is the tenant `default` and may do everything',
+      'off on a loopback address if neither `api.tokens` nor `identity.issuer` is set; otherwise on',
     ),
     bodyLimitBytes: setting(
       wholeOr(1_024, 32 * 1024 * 1024),

@@ -118,7 +118,7 @@ export const summarySchema = z.strictObject({
     .max(20)
     .optional()
     .describe(
-      'Sections of the snapshot, in order, each with `{key, title, asks}`. The keys `intent`, `constraints`, `decisions`, `artifacts`, `facts`, `state` and `next` have a built-in title and wording. Default: these seven.',
+      'Sections of the snapshot, in order, each with `{key, title, asks}`. The keys `intent`, `constraints`, `decisions`, `artifacts`, `facts`, `state` and `next` have a built-in title and wording. Default: the seven built-in sections.',
     ),
   structured: z
     .enum(['auto', 'off'])
