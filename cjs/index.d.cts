@@ -18,6 +18,7 @@ export declare const isFailure: typeof library.isFailure;
 export declare const limitsOf: typeof library.limitsOf;
 export declare const migrate: typeof library.migrate;
 export declare const parsePolicy: typeof library.parsePolicy;
+export declare const payloadCodec: typeof library.payloadCodec;
 export declare const planCompaction: typeof library.planCompaction;
 export declare const presetNames: typeof library.presetNames;
 export declare const presets: typeof library.presets;

@@ -29,7 +29,7 @@ ALTER TABLE "palimpsest"."backfills" ADD CONSTRAINT "backfills_job" CHECK (octet
 -- A JavaScript string holds 512 MB.
 ALTER TABLE "palimpsest"."messages" ADD CONSTRAINT "messages_body_size" CHECK (octet_length(body) <= 268435456);--> statement-breakpoint
 
--- A session is swept only if it is overdue, also when a row is inserted.
+-- A session is swept only if it is overdue and not before, also when a row is inserted: the sweep postpones what it has seen.
 DROP TRIGGER "sessions_overdue" ON "palimpsest"."sessions";--> statement-breakpoint
 CREATE TRIGGER "sessions_overdue" BEFORE UPDATE ON "palimpsest"."sessions"
   FOR EACH ROW WHEN (NEW.overdue_at IS NOT NULL OR OLD.overdue_at IS NOT NULL OR NEW.sweep_at IS NOT NULL)
@@ -37,9 +37,9 @@ CREATE TRIGGER "sessions_overdue" BEFORE UPDATE ON "palimpsest"."sessions"
 CREATE TRIGGER "sessions_overdue_insert" BEFORE INSERT ON "palimpsest"."sessions"
   FOR EACH ROW WHEN (NEW.overdue_at IS NOT NULL OR NEW.sweep_at IS NOT NULL)
   EXECUTE FUNCTION "palimpsest"."note_overdue"();--> statement-breakpoint
-UPDATE "palimpsest"."sessions" SET sweep_at = NULL WHERE overdue_at IS NULL AND sweep_at IS NOT NULL;--> statement-breakpoint
+UPDATE "palimpsest"."sessions" SET sweep_at = overdue_at WHERE sweep_at IS NOT NULL AND (overdue_at IS NULL OR sweep_at < overdue_at);--> statement-breakpoint
 ALTER TABLE "palimpsest"."sessions" ADD CONSTRAINT "sessions_sweep_at"
-  CHECK (sweep_at IS NULL OR overdue_at IS NOT NULL);--> statement-breakpoint
+  CHECK (sweep_at IS NULL OR sweep_at >= overdue_at AND overdue_at IS NOT NULL);--> statement-breakpoint
 
 -- As before, but a request that is no valid one counts as one without `minTokens`.
 CREATE OR REPLACE FUNCTION "palimpsest"."overdue_sessions"(most integer)
@@ -81,19 +81,5 @@ BEGIN
     ) s
     ORDER BY s.place, s.sweep_at
     LIMIT most;
-  PERFORM set_config('palimpsest.tenants', '', true);
-END $$;--> statement-breakpoint
-
--- As before, but also for sessions whose time of waiting was changed meanwhile.
-CREATE OR REPLACE FUNCTION "palimpsest"."postpone_overdue"(tenants text[], sessions text[], told boolean)
-  RETURNS void
-  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  PERFORM set_config('palimpsest.tenants', 'all', true);
-  UPDATE palimpsest.sessions s
-    SET sweep_at = now() + CASE WHEN told THEN greatest(interval '1 minute', least(interval '1 hour', now() - coalesce(overdue_at, now())))
-      ELSE interval '1 minute' END
-    FROM unnest(tenants, sessions) AS swept (tenant_id, session_id)
-    WHERE s.tenant_id = swept.tenant_id AND s.session_id = swept.session_id AND s.sweep_at <= now();
   PERFORM set_config('palimpsest.tenants', '', true);
 END $$;

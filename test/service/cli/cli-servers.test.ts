@@ -20,6 +20,7 @@ import { CliProcess, cliOf, databaseEnv, linesOf, runCli, stackEnv } from '../..
 import { program } from '../../support/compiled.js';
 import { createDatabase } from '../../support/database.js';
 import { dialogue } from '../../support/dialogue.js';
+import { roleUrls } from '../../support/pool.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import { uniqueQueuePrefix } from '../../support/temporal.js';
 
@@ -227,7 +228,11 @@ describe('doctor', () => {
 
 describe('token', () => {
   test('makes, lists and revokes tokens on PostgreSQL alone', async () => {
-    const env = { DATABASE_URL: stack.databaseUrl, TEMPORAL_ADDRESS: '127.0.0.1:1' };
+    const { eraserUrl = '' } = roleUrls(stack.databaseUrl);
+    const env = {
+      ...{ DATABASE_URL: stack.databaseUrl, PALIMPSEST_ERASER_URL: eraserUrl },
+      TEMPORAL_ADDRESS: '127.0.0.1:1',
+    };
     const token = (...args: string[]) => runCli(['token', ...args, '--tenant', 'acme'], env);
     const before = Date.now();
     const made = await token('create', 'agent', '--scope', 'read', '--scope', 'append', '--expires', '30d');
@@ -264,7 +269,10 @@ describe('token', () => {
   });
 
   test('an unknown id is not found', async () => {
-    const ended = await runCli(['token', 'revoke', 'nobody'], { DATABASE_URL: stack.databaseUrl });
+    const ended = await runCli(['token', 'revoke', 'nobody'], {
+      DATABASE_URL: stack.databaseUrl,
+      PALIMPSEST_ERASER_URL: roleUrls(stack.databaseUrl).eraserUrl ?? '',
+    });
     expect(ended).toMatchObject({
       code: 1,
       stderr: expect.stringMatching(/^Store\.TokenNotFound/) as string,

@@ -241,8 +241,8 @@ test('a tenant is served although 10,000 others before it have sessions that are
     await large.query(
       `with added as (
          insert into palimpsest.sessions
-           (tenant_id, session_id, policy, policy_version, tokenizer, budget, overdue_at, sweep_at)
-         select case when n <= 10000 then 'before-' else 'last-' end || n, 's', '{}', 1, 'o200k_base', 1000, due, due
+           (tenant_id, session_id, policy, policy_version, tokenizer, budget, live_tokens, measure_at_tokens, overdue_at, sweep_at)
+         select case when n <= 10000 then 'before-' else 'last-' end || n, 's', '{}', 1, 'o200k_base', 1000, 2, 1, due, due
          from generate_series(1, 10001) n,
            lateral (select now() + case when n <= 10000 then interval '1 hour' else interval '0' end as due) as at returning tenant_id, session_id)
        insert into palimpsest.compactions (tenant_id, session_id, generation, from_seq, through_seq, reason, method)
