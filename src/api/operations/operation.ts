@@ -9,6 +9,7 @@ import type { ApiClient } from '../settings.js';
 import { invalid, type FailureType } from '../../errors.js';
 import { type OperationId, type Route, routeOf, type Scope } from '../../contract/routes.js';
 import { checked, complaint, id } from '../../contract/schema.js';
+import { needScope } from '../problem.js';
 
 export const nothing = z.strictObject({});
 export const ofSession = z.strictObject({ session: id().describe('Id of the session.') });
@@ -73,6 +74,8 @@ interface Shape<Params, Query, Body> {
   failures?: readonly FailureType[];
   /** The request's body contains a turn and may be as long as the settings allow. Other bodies are limited to 1 MiB. */
   takesTurns?: boolean;
+  /** Fields of the body that need a further scope, which is checked before the body. */
+  fieldScopes?: Readonly<Record<string, Scope>>;
   /** Lane of its database connections. @default 'hot' */
   lane?: Lane;
   /** Whether the operation stops when its caller has gone; if not, it always runs to its end. @default true for GET */
@@ -126,7 +129,7 @@ export function operation<
   Answer = undefined,
 >(specification: Specification<Params, Query, Body, Answer>): Operation {
   const { answer, answers = {}, handle, waits, ...shape } = specification;
-  const { params = nothing, query = nothing, body = nothing } = shape;
+  const { params = nothing, query = nothing, body = nothing, fieldScopes = {} } = shape;
   const plain = answer === null ? 204 : 200;
   const bodyOptional = body.safeParse({}).success;
   const { method, path, scope } = routeOf(shape.id);
@@ -135,6 +138,8 @@ export function operation<
     ...{ method, path, scope, bodyOptional },
     answers: { ...(answer === null && answers[200] ? {} : { [plain]: plainAnswer(answer) }), ...answers },
     async run(call) {
+      for (const [field, needed] of Object.entries(fieldScopes))
+        if (hasField(call.body, field)) needScope(call.access, needed);
       const request = {
         client: call.client,
         access: call.access,
@@ -148,6 +153,10 @@ export function operation<
       return made instanceof Reply || made instanceof Streamed ? made : new Reply(plain, made);
     },
   };
+}
+
+function hasField(body: unknown, field: string): boolean {
+  return typeof body === 'object' && body !== null && Object.hasOwn(body, field);
 }
 
 function plainAnswer(schema: z.ZodType | null): AnswerDocument {
