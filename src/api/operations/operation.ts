@@ -72,8 +72,10 @@ interface Shape<Params, Query, Body> {
   headers?: Readonly<Record<string, string>>;
   /** Failures in addition to those that any operation may have. */
   failures?: readonly FailureType[];
-  /** The request's body contains a turn and may be as long as the settings allow. Other bodies are limited to 1 MiB. */
+  /** The request's body contains a turn and may be as long as the settings allow. */
   takesTurns?: boolean;
+  /** The request's body may have 1 MiB. Other bodies without a turn are limited to 64 KiB. */
+  longBody?: boolean;
   /** Fields of the body that need a further scope, which is checked before the body. */
   fieldScopes?: Readonly<Record<string, Scope>>;
   /** Lane of its database connections. @default 'hot' */
