@@ -104,7 +104,10 @@ export type TriggerClause = z.infer<typeof clause>;
 export type KeepCeilings = z.infer<typeof ceilingsSchema>;
 export type Pin = z.infer<typeof pinSchema>;
 
-const price = z.number().min(0);
+/** A number above any real price, which keeps products and sums of prices finite and exact. */
+const HIGHEST_PRICE = 1_000_000;
+const price = z.number().min(0).max(HIGHEST_PRICE);
+const money = z.number().min(0);
 
 /** `policy.prices`: money per million tokens. Omitted prices are derived from `input` by the ratios of current providers. */
 export const pricesSchema = z.strictObject({
@@ -134,12 +137,12 @@ export const pricesSchema = z.strictObject({
 
 /** `policy.spend`: maximum cost of summaries; beyond it the extractive summarizer is used. Requires `prices.input`. */
 const spendSchema = z.strictObject({
-  perCompaction: price
+  perCompaction: money
     .optional()
     .describe(
       'Maximum planned cost of one compaction. A compaction that would cost more uses the extractive summarizer. Requires `prices.input`. Default none.',
     ),
-  perSession: price
+  perSession: money
     .optional()
     .describe(
       'Maximum cost of all compactions of a session together. Once it would be exceeded, the extractive summarizer is used. Requires `prices.input`. Default none.',
