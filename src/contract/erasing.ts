@@ -11,7 +11,10 @@ const seqs = z.array(seq);
 
 export type EraseMessagesRequest = z.infer<typeof eraseMessagesRequest>;
 export const eraseMessagesRequest = z.strictObject({
-  seqs: list(seq, { min: 1, max: mostSeqs }).describe('The messages to erase.'),
+  seqs: list(seq.max(2 ** 31 - 1).describe('Number (`seq`) of a message in the log.'), {
+    min: 1,
+    max: mostSeqs,
+  }).describe('The messages to erase.'),
   forks: z
     .boolean()
     .optional()
