@@ -7,7 +7,7 @@ import { inThread } from '../intake/threads/pool.js';
 import { Refused } from './problem.js';
 
 /** Returns undefined for an empty body. Throws `Input.Invalid`. */
-export function readBody(bytes: Buffer, mediaType: string): Json | undefined {
+function readShortBody(bytes: Buffer, mediaType: string): Json | undefined {
   if (bytes.length === 0) return undefined;
   if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
   if (!isUtf8(bytes)) throw invalid('The body is not UTF-8.', 'body', 'Send JSON in UTF-8.');
@@ -18,17 +18,20 @@ export function readBody(bytes: Buffer, mediaType: string): Json | undefined {
   }
 }
 
-/** Bytes up to which a body is read on the event loop, which takes at most about 10 ms. */
-const shortBody = 64 * 1024;
-/** Largest body, in bytes, of a request without a turn. */
-export const smallBodyBytes = 1024 * 1024;
+/**
+ * Bytes up to which a body is read on the event loop, which takes at most about 10 ms; also the largest body of most requests
+ * without a turn.
+ */
+export const shortBodyBytes = 64 * 1024;
+/** Largest body, in bytes, of a request with `longBody`. */
+export const longBodyBytes = 1024 * 1024;
 
 /**
- * Reads the body of a turn, which may have megabytes. A long body is read in a thread, and its messages stay text.
+ * Reads a body. A long one is read in a thread, and its messages stay text. Returns undefined for an empty body.
  * Throws `Input.Invalid`, `Input.TooLarge`.
  */
-export async function readTurnBody(bytes: Buffer, mediaType: string): Promise<unknown> {
-  if (bytes.length <= shortBody) return readBody(bytes, mediaType);
+export async function readBody(bytes: Buffer, mediaType: string): Promise<unknown> {
+  if (bytes.length <= shortBodyBytes) return readShortBody(bytes, mediaType);
   if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
   const { buffer, byteLength } = bytes;
   const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;

@@ -9,7 +9,7 @@ import { asCaller, type Caller, CallerGone } from '../store/connection/places.js
 import type { TokenAccess } from '../store/tokens/tokens.js';
 import { accessOf, isLocal } from './access.js';
 import { Admission, closeQueued, type Load } from './admission.js';
-import { readBody, readTurnBody, refuseEncoded, smallBodyBytes } from './body.js';
+import { longBodyBytes, readBody, refuseEncoded, shortBodyBytes } from './body.js';
 import { answerRaw, asFailure, notThere, traceOf } from './failures.js';
 import { openApiDocument } from './openapi.js';
 import { operations } from './operations/index.js';
@@ -23,10 +23,6 @@ declare module 'fastify' {
     access: TokenAccess | null;
     /** Failure type of the answer. */
     failure: string | null;
-  }
-  interface FastifyContextConfig {
-    /** The request's body may have megabytes, and its messages stay text. */
-    takesTurns?: boolean;
   }
 }
 
@@ -78,10 +74,7 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
     app.route({
       method: operation.method,
       url: operation.path.replace(/\{(\w+)\}/g, ':$1'),
-      bodyLimit: operation.takesTurns
-        ? settings.bodyLimitBytes
-        : Math.min(smallBodyBytes, settings.bodyLimitBytes),
-      config: { takesTurns: operation.takesTurns ?? false },
+      bodyLimit: Math.min(mostBodyBytes(operation), settings.bodyLimitBytes),
       onRequest: async (request, reply) => {
         inFlight.enter(reply.raw);
         const access = await accessBy(request.raw);
@@ -105,6 +98,11 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
       await app.close();
     },
   };
+}
+
+function mostBodyBytes({ takesTurns, longBody }: Operation): number {
+  if (takesTurns) return Infinity;
+  return longBody ? longBodyBytes : shortBodyBytes;
 }
 
 async function answer(
@@ -213,10 +211,7 @@ function readExactly(app: FastifyInstance): void {
   app.addContentTypeParser(
     'application/json',
     { parseAs: 'buffer' },
-    async (request: FastifyRequest, bytes: Buffer) => {
-      const read = request.routeOptions.config.takesTurns ? readTurnBody : readBody;
-      return read(bytes, request.headers['content-type'] ?? '');
-    },
+    async (request: FastifyRequest, bytes: Buffer) => readBody(bytes, request.headers['content-type'] ?? ''),
   );
 }
 

@@ -27,7 +27,7 @@ export interface ApiSettings {
    * everything. @default false without tokens and identity provider on a loopback address, else true
    */
   requireToken?: boolean;
-  /** Maximum bytes of the body of a turn. Any other body has at most 1 MiB, or this size if it is smaller. @default 33,554,432 (32 MiB) */
+  /** Maximum bytes of the body of a turn, and of any other body if this is less than its own limit. @default 33,554,432 (32 MiB) */
   bodyLimitBytes?: number;
   /** Milliseconds within which a request must arrive completely. An answer may take longer. @default 30,000 */
   requestTimeoutMs?: number;

@@ -407,7 +407,7 @@ export const configSchema = z.strictObject({
     bodyLimitBytes: setting(
       wholeOr(1_024, 32 * 1024 * 1024),
       'PALIMPSEST_API_BODY_LIMIT_BYTES',
-      'maximum size of the body of a turn; any other body has at most 1 MiB, or this size if it is smaller',
+      'maximum size of the body of a turn; a body with a policy, pins or a list of messages has at most 1 MiB, any other body 64 KiB, or this size if it is smaller',
     ),
     requestTimeoutMs: setting(
       wholeOr(100, 30_000),

@@ -150,6 +150,7 @@ export const restoreRequest = component(
     generation: z
       .int()
       .min(0)
+      .max(2 ** 31 - 1)
       .describe('The generation whose head is committed as a new generation; 0: the whole log.'),
   }),
   { description: 'Restores an earlier generation.', example: { generation: 0 } },

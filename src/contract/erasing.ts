@@ -1,15 +1,20 @@
 /** Erasing single messages, and finding those that contain a text. */
 import { z } from 'zod';
+import { list } from '../policy/list.js';
 import { component } from './schema.js';
 
 /** Maximum number of messages of one request. */
 const mostSeqs = 10_000;
 
-const seqs = z.array(z.int().min(1));
+const seq = z.int().min(1);
+const seqs = z.array(seq);
 
 export type EraseMessagesRequest = z.infer<typeof eraseMessagesRequest>;
 export const eraseMessagesRequest = z.strictObject({
-  seqs: seqs.min(1).max(mostSeqs).describe('The messages to erase.'),
+  seqs: list(seq.max(2 ** 31 - 1).describe('Number (`seq`) of a message in the log.'), {
+    min: 1,
+    max: mostSeqs,
+  }).describe('The messages to erase.'),
   forks: z
     .boolean()
     .optional()

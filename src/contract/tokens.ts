@@ -1,5 +1,6 @@
 /** Tokens of the API that are kept in the database. */
 import { z } from 'zod';
+import { list } from '../policy/list.js';
 import { scopes } from './routes.js';
 import { component, id, moment } from './schema.js';
 
@@ -10,7 +11,9 @@ export const tokenRequest = component(
     name: id('stored').describe(
       'Name for people, such as the program that uses the token. It need not be unique.',
     ),
-    scopes: z.array(z.enum(scopes)).min(1).describe('What the token may do. No scope includes another one.'),
+    scopes: list(z.enum(scopes), { min: 1, max: 100 }).describe(
+      'What the token may do. No scope includes another one.',
+    ),
     expiresAt: z.iso
       .datetime({ offset: true, error: 'is not an ISO 8601 time with a time zone' })
       .optional()

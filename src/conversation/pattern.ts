@@ -11,6 +11,12 @@ import { invalid } from '../errors.js';
 /** Maximum characters of a pattern, and maximum of its {@link sizeOf}. */
 export const LONGEST_PATTERN = 1_000;
 const LARGEST_PATTERN = 1_000;
+/** Maximum of a pattern's {@link rangesOf}. RE2JS compiles as many in about 20 ms. */
+const MOST_RANGES = 100_000;
+/** Maximum of {@link weightOf} of all patterns of a list. */
+const HEAVIEST_LIST = 30_000;
+/** RE2JS needs the same time for this many ranges as for one instruction. */
+const RANGES_PER_INSTRUCTION = 30;
 
 interface PatternProblem {
   /** Predicate of a sentence whose subject is the pattern. */
@@ -71,7 +77,7 @@ function isAnything(tokens: readonly string[], index: number): boolean {
   return tokens.slice(index + 3).find((read) => read === '[' || read === ']') !== ']';
 }
 
-/** The contents of character classes for JavaScript's white space and for all other characters. */
+/** The contents of character classes for JavaScript's white space and, within a longer class, for all other characters. */
 const space =
   '\\t-\\r\\x{20}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}\\x{FEFF}';
 const noSpace =
@@ -83,7 +89,8 @@ function escapeInRe2(read: string, inClass: boolean): string {
   if (/^[1-9]$/.test(kind) || kind === 'k')
     throw new UnreadablePattern({ problem: `uses ${read}, a back-reference`, hint: backReference });
   if (kind === 's') return inClass ? space : `[${space}]`;
-  if (kind === 'S') return inClass ? noSpace : `[${noSpace}]`;
+  // RE2 folds the case of a class before it negates it, which takes no time for white space.
+  if (kind === 'S') return inClass ? noSpace : `[^${space}]`;
   if (kind === 'b' && inClass) return '\\x{8}';
   if (kind === '0') return '\\x{0}';
   if (kind === 'c') return `\\x{${((read.codePointAt(2) ?? 0) % 32).toString(16)}}`;
@@ -128,6 +135,66 @@ function sizeOf(pattern: string): number {
     }
   }
   return open.reduce((sum, size) => sum + size, 0);
+}
+
+/** Largest number of ranges of a Unicode property, rounded up. */
+const PROPERTY_RANGES = 1_000;
+/** RE2 folds the case of a range by looking at each of its code points from `A` to the last one with another case. */
+const FIRST_FOLDED = 0x41;
+const LAST_FOLDED = 0x1e943;
+/** RE2JS needs the same time to add one range as to fold this many code points. */
+const FOLDED_PER_RANGE = 8;
+
+/**
+ * Estimates the work of reading the character classes of a pattern before it is compiled: their ranges, and the code points
+ * whose case is folded, where the pattern has the flag `i`. Repetitions share the class that was read once.
+ */
+function rangesOf(pattern: string): number {
+  const tokens = [...pattern.matchAll(token)].map(([read]) => read);
+  const folds = tokens.some((read) => /^\(\?[a-zA-Z-]*i/.test(read));
+  const folded = (from: number, to: number) =>
+    folds ? Math.max(0, Math.min(to, LAST_FOLDED) - Math.max(from, FIRST_FOLDED)) / FOLDED_PER_RANGE : 0;
+  let ranges = 0;
+  let inClass = false;
+  for (const [index, read] of tokens.entries()) {
+    if (/^\\[pP]/.test(read)) ranges += folds ? 2 * PROPERTY_RANGES : PROPERTY_RANGES;
+    else if (!inClass) inClass = read === '[' && !isAnything(tokens, index);
+    else if (read === ']' && tokens[index - 1] !== '[' && tokens.slice(index - 2, index).join('') !== '[^')
+      inClass = false;
+    else if (read === '\\S') ranges += 1 + folded(0, LAST_FOLDED);
+    else if (read === '-')
+      ranges += 1 + folded(pointOf(tokens[index - 1], 0), pointOf(tokens[index + 1], LAST_FOLDED));
+    else ranges += 1;
+  }
+  return Math.ceil(ranges);
+}
+
+/** The code point of one character of a class, which may be escaped; `otherwise` if it is written in a rare form. */
+function pointOf(read: string | undefined, otherwise: number): number {
+  if (read === undefined) return otherwise;
+  if (!read.startsWith('\\')) return read.codePointAt(0) ?? otherwise;
+  if (/^\\(?:u[0-9a-fA-F]{4}|[ux]\{[0-9a-fA-F]+\}|x[0-9a-fA-F]{2})$/.test(read))
+    return parseInt(read.replace(/[^0-9a-fA-F]/g, ''), 16);
+  return /^\\[^\w]$/.test(read) ? (read.codePointAt(1) ?? otherwise) : otherwise;
+}
+
+/** Estimates the work of compiling a pattern, in instructions; 0 for one that is refused without being compiled. */
+function weightOf(pattern: string): number {
+  if (pattern.length > LONGEST_PATTERN) return 0;
+  const size = sizeOf(pattern);
+  const ranges = rangesOf(pattern);
+  if (size > LARGEST_PATTERN || ranges > MOST_RANGES) return 0;
+  return size + Math.ceil(ranges / RANGES_PER_INSTRUCTION);
+}
+
+/** The reason why a list of patterns is refused, found before any of them is compiled; null for a list that may be compiled. */
+export function problemOfPatterns(patterns: readonly string[]): PatternProblem | null {
+  const weight = patterns.reduce((sum, pattern) => sum + weightOf(pattern), 0);
+  if (weight <= HEAVIEST_LIST) return null;
+  return {
+    problem: `holds patterns that are too large together: with their repetitions and classes expanded they have about ${weight} characters`,
+    hint: `Give fewer or shorter patterns: at most ${HEAVIEST_LIST} characters are allowed together.`,
+  };
 }
 
 /** How often a quantifier's atom is compiled; null if `read` is not a quantifier. */
@@ -188,6 +255,11 @@ function compileNow(pattern: string): RE2JS | PatternProblem {
       return {
         problem: `is too large: with its repetitions expanded it has about ${size} characters`,
         hint: `Use fewer repetitions: at most ${LARGEST_PATTERN} characters are allowed.`,
+      };
+    if (rangesOf(pattern) > MOST_RANGES)
+      return {
+        problem: 'has character classes that are too large together',
+        hint: 'Use fewer Unicode properties (`\\p{…}`), and no large ranges of characters with the flag `i`.',
       };
     return RE2JS.compile(translated, RE2JS.MULTILINE);
   } catch (error) {

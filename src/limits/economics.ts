@@ -12,6 +12,8 @@ export const PROMPT_TOKENS = 1_000;
 const PER_PRICE = 1_000_000;
 /** Share of a chunk that messages fill; the rest is labels and unused room. */
 const CHUNK_FILL = 0.95;
+/** Nobody reads a context more often than the database can count. */
+const MOST_READS = 2 ** 31 - 1;
 /** Further chunks make no measurable difference. */
 const MOST_CHUNKS = 100;
 
@@ -147,10 +149,11 @@ export function economicsOf(given: {
   const rewriting =
     (Math.max(0, prices.cacheWrite - prices.cachedInput) * (headTokens + tailTokens)) / PER_PRICE;
   const savedPerTurn = (prices.cachedInput * (tokensBefore - tokensAfter)) / PER_PRICE;
+  const reads = Math.ceil((summarizer + rewriting) / savedPerTurn);
   return {
     savedPerTurn,
     cost: prices.currency === null ? null : summarizer,
-    paysBackAfter: savedPerTurn > 0 ? Math.ceil((summarizer + rewriting) / savedPerTurn) : null,
+    paysBackAfter: savedPerTurn > 0 && reads <= MOST_READS ? reads : null,
   };
 }
 

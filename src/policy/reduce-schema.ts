@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { list } from './list.js';
 
 /** How a tool result beyond `budget` is reduced; the budget is counted from the newest result. */
 const retentions = ['keep_full', 'summarize_archive', 'archive', 'drop'] as const;
@@ -9,9 +10,7 @@ const share = z.number().gt(0).max(1);
 
 /** `policy.reduce.arguments`: truncation of long call arguments in old messages. */
 const argumentsSchema = z.strictObject({
-  tools: z
-    .array(z.string().min(1))
-    .max(1_000)
+  tools: list(z.string().min(1), { max: 1_000 })
     .optional()
     .describe('Tools whose arguments are truncated. Default `write_file`, `edit_file`.'),
   olderThan: z
@@ -59,9 +58,7 @@ const toolResultsSchema = z.strictObject({
     .describe(
       'Retention: what the context has instead of a result beyond `budget`. `keep_full`: the whole result; `summarize_archive`: an excerpt and a pointer; `archive`: a pointer only; `drop`: nothing, the whole group leaves the context. Default `summarize_archive`.',
     ),
-  critical: z
-    .array(z.string().min(1))
-    .max(1_000)
+  critical: list(z.string().min(1), { max: 1_000 })
     .optional()
     .describe(
       'Tools whose results are never reduced, in addition to `response`, `manage_todo_list` and `get_tool_response`. Default none.',

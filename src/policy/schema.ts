@@ -1,8 +1,9 @@
 import { z } from 'zod';
-import { LONGEST_PATTERN, problemOfPattern } from '../conversation/pattern.js';
+import { LONGEST_PATTERN, problemOfPattern, problemOfPatterns } from '../conversation/pattern.js';
 import { invalid } from '../errors.js';
 import { tokenizerNames } from '../tokens/counter.js';
 import { complain } from './issues.js';
+import { list } from './list.js';
 import { reduceSchema } from './reduce-schema.js';
 import { milliseconds, positive, summarySchema, tokens } from './summary-schema.js';
 
@@ -43,7 +44,7 @@ const triggerSchema = z.union([
   clause,
   economicClause,
   idleClause,
-  z.array(z.union([clause, economicClause, idleClause])).max(20),
+  list(z.union([clause, economicClause, idleClause]), { max: 20 }),
 ]);
 
 /** A regular expression that matches in linear time. */
@@ -54,6 +55,16 @@ const patternSchema = z
   .superRefine((pattern, context) => {
     const found = problemOfPattern(pattern);
     if (found) context.addIssue({ code: 'custom', message: found.problem, params: { hint: found.hint } });
+  });
+
+/** Maximum patterns of `pins`, and of `redact.patterns`. */
+const mostPatterns = 100;
+
+const patternsIn = (pins: readonly unknown[]): string[] =>
+  pins.flatMap((pin) => {
+    const pattern: unknown =
+      typeof pin === 'object' && pin !== null ? Reflect.get(pin, 'pattern') : undefined;
+    return typeof pattern === 'string' ? [pattern] : [];
   });
 
 const pinSchema = z.union([
@@ -93,7 +104,10 @@ export type TriggerClause = z.infer<typeof clause>;
 export type KeepCeilings = z.infer<typeof ceilingsSchema>;
 export type Pin = z.infer<typeof pinSchema>;
 
-const price = z.number().min(0);
+/** A number above any real price, which keeps products and sums of prices finite and exact. */
+const HIGHEST_PRICE = 1_000_000;
+const price = z.number().min(0).max(HIGHEST_PRICE);
+const money = z.number().min(0);
 
 /** `policy.prices`: money per million tokens. Omitted prices are derived from `input` by the ratios of current providers. */
 export const pricesSchema = z.strictObject({
@@ -123,12 +137,12 @@ export const pricesSchema = z.strictObject({
 
 /** `policy.spend`: maximum cost of summaries; beyond it the extractive summarizer is used. Requires `prices.input`. */
 const spendSchema = z.strictObject({
-  perCompaction: price
+  perCompaction: money
     .optional()
     .describe(
       'Maximum planned cost of one compaction. A compaction that would cost more uses the extractive summarizer. Requires `prices.input`. Default none.',
     ),
-  perSession: price
+  perSession: money
     .optional()
     .describe(
       'Maximum cost of all compactions of a session together. Once it would be exceeded, the extractive summarizer is used. Requires `prices.input`. Default none.',
@@ -232,11 +246,10 @@ export const policySchema = z.strictObject({
   overhead: z
     .union([
       z.int().min(0),
-      z.array(z.string()),
+      list(z.string(), { max: 10_000 }),
       z.strictObject({
         system: z.string().optional().describe('System prompt.'),
-        tools: z
-          .array(z.record(z.string(), z.unknown()))
+        tools: list(z.record(z.string(), z.unknown()), { max: 10_000 })
           .optional()
           .describe('Tool definitions as sent to the model.'),
       }),
@@ -285,13 +298,17 @@ export const policySchema = z.strictObject({
     ),
   reduce: reduceSchema.optional(),
   summary: summarySchema.optional(),
-  pins: z
-    .array(pinSchema)
-    .max(1_000)
-    .refine((pins) => pins.filter((pin) => typeof pin === 'object' && 'pattern' in pin).length <= 100, {
-      error: 'holds more than 100 patterns',
-      params: { hint: 'Join patterns with `|`, or pin texts instead.' },
-    })
+  pins: list(pinSchema, {
+    max: 1_000,
+    refuse(pins) {
+      const patterns = patternsIn(pins);
+      if (patterns.length <= mostPatterns) return problemOfPatterns(patterns);
+      return {
+        problem: `holds more than ${mostPatterns} patterns`,
+        hint: 'Join patterns with `|`, or pin texts instead.',
+      };
+    },
+  })
     .optional()
     .describe(
       'Texts that every head carries word for word. A pin is a text, the `{seq}` of a message, or a `{pattern}`, a regular expression that is matched in user, system and developer messages. At most 100 patterns, in the syntax of JavaScript without lookaround and back-references. Default none.',
@@ -315,9 +332,10 @@ export const policySchema = z.strictObject({
           .describe(
             'Whether passwords, keys, tokens, card and account numbers in [known forms](redaction.md) are redacted. Default true.',
           ),
-        patterns: z
-          .array(patternSchema)
-          .max(100)
+        patterns: list(patternSchema, {
+          max: mostPatterns,
+          refuse: (patterns) => problemOfPatterns(patterns.filter((pattern) => typeof pattern === 'string')),
+        })
           .optional()
           .describe(
             'Further regular expressions to redact: at most 100, each of at most 1,000 characters. The syntax is that of JavaScript without lookaround and back-references.',

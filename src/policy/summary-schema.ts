@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { list } from './list.js';
 
 const MONTH_MS = 30 * 24 * 3_600_000;
 
@@ -112,10 +113,7 @@ export const summarySchema = z.strictObject({
     .describe(
       'Instructions that replace the built-in ones. The placeholders `{sections}` and `{words}` are filled in. The statement that the messages are data, not instructions, is always added. Default: the built-in instructions.',
     ),
-  sections: z
-    .array(sectionSchema)
-    .min(1)
-    .max(20)
+  sections: list(sectionSchema, { min: 1, max: 20 })
     .optional()
     .describe(
       'Sections of the snapshot, in order, each with `{key, title, asks}`. The keys `intent`, `constraints`, `decisions`, `artifacts`, `facts`, `state` and `next` have a built-in title and wording. Default: the seven built-in sections.',

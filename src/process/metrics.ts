@@ -30,6 +30,12 @@ export interface RequestFigures {
   seconds: number;
 }
 
+/**
+ * No compaction costs more in any currency. A larger sum comes from prices that are none, and the smaller costs of other
+ * compactions could not be added to it exactly.
+ */
+const mostCost = 1_000_000;
+
 /** Beyond this number, models of one process are counted as `other`, because policies may name any. */
 const mostModels = 50;
 
@@ -171,8 +177,9 @@ export class Metrics {
     this.#failures.inc({ type });
   }
 
-  /** `currency` is the name that a policy gives it. */
+  /** `currency` is the name that a policy gives it. A cost that cannot be one is not counted. */
   spent(cost: number, currency: string): void {
+    if (!(cost <= mostCost)) return;
     this.#cost.inc({ currency: /^[A-Z]{3}$/.test(currency) ? currency : 'other' }, cost);
   }
 

@@ -9,6 +9,7 @@ import type { ApiClient } from '../settings.js';
 import { invalid, type FailureType } from '../../errors.js';
 import { type OperationId, type Route, routeOf, type Scope } from '../../contract/routes.js';
 import { checked, complaint, id } from '../../contract/schema.js';
+import { needScope } from '../problem.js';
 
 export const nothing = z.strictObject({});
 export const ofSession = z.strictObject({ session: id().describe('Id of the session.') });
@@ -71,8 +72,12 @@ interface Shape<Params, Query, Body> {
   headers?: Readonly<Record<string, string>>;
   /** Failures in addition to those that any operation may have. */
   failures?: readonly FailureType[];
-  /** The request's body contains a turn and may be as long as the settings allow. Other bodies are limited to 1 MiB. */
+  /** The request's body contains a turn and may be as long as the settings allow. */
   takesTurns?: boolean;
+  /** The request's body may have 1 MiB. Other bodies without a turn are limited to 64 KiB. */
+  longBody?: boolean;
+  /** Fields of the body that need a further scope, which is checked before the body. */
+  fieldScopes?: Readonly<Record<string, Scope>>;
   /** Lane of its database connections. @default 'hot' */
   lane?: Lane;
   /** Whether the operation stops when its caller has gone; if not, it always runs to its end. @default true for GET */
@@ -126,7 +131,7 @@ export function operation<
   Answer = undefined,
 >(specification: Specification<Params, Query, Body, Answer>): Operation {
   const { answer, answers = {}, handle, waits, ...shape } = specification;
-  const { params = nothing, query = nothing, body = nothing } = shape;
+  const { params = nothing, query = nothing, body = nothing, fieldScopes = {} } = shape;
   const plain = answer === null ? 204 : 200;
   const bodyOptional = body.safeParse({}).success;
   const { method, path, scope } = routeOf(shape.id);
@@ -135,6 +140,8 @@ export function operation<
     ...{ method, path, scope, bodyOptional },
     answers: { ...(answer === null && answers[200] ? {} : { [plain]: plainAnswer(answer) }), ...answers },
     async run(call) {
+      for (const [field, needed] of Object.entries(fieldScopes))
+        if (hasField(call.body, field)) needScope(call.access, needed);
       const request = {
         client: call.client,
         access: call.access,
@@ -148,6 +155,10 @@ export function operation<
       return made instanceof Reply || made instanceof Streamed ? made : new Reply(plain, made);
     },
   };
+}
+
+function hasField(body: unknown, field: string): boolean {
+  return typeof body === 'object' && body !== null && Object.hasOwn(body, field);
 }
 
 function plainAnswer(schema: z.ZodType | null): AnswerDocument {

@@ -49,6 +49,7 @@ export const sessions = [
       'A tombstone replaces each message; its role, position and links stay. Texts of every generation that may repeat a ' +
       'message are written again by rule, in the same transaction. A repeated request changes nothing more.',
     params: ofSession,
+    longBody: true,
     body: eraseMessagesRequest,
     answer: messagesErased,
     failures: [...failures, 'Temporal.Unavailable'],
@@ -195,6 +196,7 @@ export const policies = [
     summary: 'Replace the policy of the tenant',
     description:
       'Each session of the tenant follows it in the fields that it does not set itself, from its next use on.',
+    longBody: true,
     body: policyRequest,
     answer: policyVersion,
     failures: ['Tenant.BeyondLimit'],
@@ -215,6 +217,7 @@ export const policies = [
     tag: policyTag,
     summary: 'Replace the policy of a session',
     params: ofSession,
+    longBody: true,
     body: policyRequest,
     answer: policyVersion,
     failures: [...failures, 'Temporal.Unavailable', 'Tenant.BeyondLimit'],
@@ -234,6 +237,7 @@ export const policies = [
     tag: policyTag,
     summary: "Replace the pins of the session's own policy",
     params: ofSession,
+    longBody: true,
     body: pins,
     answer: policyVersion,
     failures: [...failures, 'Temporal.Unavailable', 'Tenant.BeyondLimit'],

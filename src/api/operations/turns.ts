@@ -1,6 +1,5 @@
 import { z } from 'zod';
 import { invalid } from '../../errors.js';
-import { needScope } from '../problem.js';
 import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 import { contextRequest, sessionContext } from '../../contract/context.js';
 import { appendedTurn, turnBody } from '../../contract/turns.js';
@@ -24,11 +23,11 @@ export const turns = [
     params: ofSession,
     takesTurns: true,
     body: turnBody,
+    fieldScopes: { policy: 'policy' },
     headers: { 'Idempotency-Key': 'The `turnId`, for clients that send it as a header.' },
     answer: appendedTurn,
     failures: ['Store.TurnConflict', 'Store.StaleAppend', 'Tenant.BeyondLimit'],
-    handle: async ({ client, access, params, body, headers }) => {
-      if (body.policy !== undefined) needScope(access, 'policy');
+    handle: async ({ client, params, body, headers }) => {
       const { turnId, ...turn } = body;
       return client.appendTurn({ ...turn, ...params, turnId: idOf(turnId, headers['idempotency-key']) });
     },

@@ -14,8 +14,9 @@ interface ReadBody {
   messages: { bytes: SharedArrayBuffer; count: number } | null;
 }
 
-/** Longest JSON of a turn without its messages, in code units. */
+/** Longest JSON of a body without the messages of a turn, in code units, and maximum number of its values. */
 const longestRest = 1024 * 1024;
+const mostRestValues = 20_000;
 
 /** Throws `Input.Invalid` or `Input.TooLarge`. */
 function readBody(bytes: Uint8Array): ReadBody {
@@ -25,7 +26,8 @@ function readBody(bytes: Uint8Array): ReadBody {
   const isTurn = typeof body === 'object' && body !== null && !Array.isArray(body);
   const { messages, ...others } = isTurn ? body : { messages: undefined };
   const rest = isTurn ? others : body;
-  if (JSON.stringify(rest).length > longestRest) throw restTooLarge();
+  if (JSON.stringify(rest).length > longestRest) throw restTooLarge('characters', longestRest);
+  if (hasMoreValues(rest, mostRestValues)) throw restTooLarge('JSON values', mostRestValues);
   if (Array.isArray(messages))
     return { rest, messages: { bytes: sharedText(JSON.stringify(messages)), count: messages.length } };
   if (messages === undefined) return { rest, messages: null };
@@ -33,16 +35,28 @@ function readBody(bytes: Uint8Array): ReadBody {
   return { rest: { ...others, messages: null }, messages: null };
 }
 
-function restTooLarge(): PalimpsestError {
+function restTooLarge(what: 'characters' | 'JSON values', most: number): PalimpsestError {
   return new PalimpsestError(
     'Input.TooLarge',
-    `The body without its messages has more than ${longestRest} characters.`,
+    `The body without its messages has more than ${most} ${what}.`,
     {
       path: 'body',
-      hint: 'Shorten the policy or the usage report.',
-      details: { maxCharacters: longestRest },
+      hint: 'Shorten its other fields, such as the policy.',
+      details: what === 'characters' ? { maxCharacters: most } : { maxValues: most },
     },
   );
+}
+
+function hasMoreValues(json: Json, most: number): boolean {
+  let found = 1;
+  for (const open = [json]; open.length > 0 && found <= most;) {
+    const value = open.pop();
+    if (typeof value !== 'object' || value === null) continue;
+    const inner = Object.values(value);
+    found += inner.length;
+    if (found <= most) open.push(...inner);
+  }
+  return found > most;
 }
 
 function count(message: ChatMessage, tokenizer: TokenizerName): number {

@@ -49,7 +49,8 @@ export async function readSelection(
              order by last.from_seq desc limit 1), s.created_at) < $5)
        and ($6::bigint is null or s.live_tokens >= $6)
      order by s.session_id limit $7`,
-    [tenant, after, prefix, format, idleSince, minTokens, most],
+    // PostgreSQL does not read every time that `Date` reads, such as one of the year 0.
+    [tenant, after, prefix, format, idleSince && new Date(idleSince), minTokens, most],
   );
 }
 

@@ -224,6 +224,11 @@ function literalIn(
   literal: string,
   { before, behind } = { before: false, behind: false },
 ): { from: number; to: number } | null {
+  // The engine of regular expressions refuses a literal of several thousand characters.
+  if (literal.length > sliceOverlap) {
+    const from = text.toLowerCase().indexOf(literal.toLowerCase());
+    return from < 0 ? null : { from, to: Math.min(text.length, from + literal.length) };
+  }
   const escaped = literal.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
   const source = `${before ? '(?<![A-Za-z0-9_])' : ''}${escaped}${behind ? '(?![A-Za-z0-9_])' : ''}`;
   const match = new RegExp(source, 'iu').exec(text);

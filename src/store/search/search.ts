@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import type { Role } from '../../conversation/message.js';
 import { indexTexts } from './index-texts.js';
-import { parseQuery, snippetOf, wordEdges, type Pattern } from './query.js';
+import { parseQuery, snippetOf, wordEdges, type Pattern, type WordsPattern } from './query.js';
 import { ranked, type Candidate, type Ranked } from './rank.js';
 import type { Embedder } from '../../llm/embedder.js';
 import { fused, searchByMeaning } from './meaning.js';
@@ -79,20 +79,22 @@ async function candidatesFor(
   const within = conditionsOf(scope, given);
   const conditions: string[] = [];
   const bits: string[] = [];
+  // A long identifier may have the same part thousands of times.
+  const found = pattern.mode === 'words' ? [...tsqueriesOf(pattern), ...pattern.pairs] : [];
+  const distinct = [...new Set(found)];
   if (pattern.mode === 'substring') conditions.push(holds(pattern.text));
   else {
-    const alternatives = pattern.terms.flat();
-    const any = alternatives.map(({ tsquery }) => tsquery).join(' | ');
+    const any = [...new Set(tsqueriesOf(pattern))].join(' | ');
     conditions.push(
       ...pattern.exact.flatMap((literal) => [holds(literal), `body ~* ${given(wholeWords(literal))}`]),
     );
     if (conditions.length === 0) conditions.push(`words @@ ${given(any)}::tsquery`);
-    const found = [...alternatives.map(({ tsquery }) => tsquery), ...pattern.pairs];
-    bits.push(...found.map((tsquery) => `words @@ ${given(tsquery)}::tsquery`));
+    bits.push(...distinct.map((tsquery) => `words @@ ${given(tsquery)}::tsquery`));
     bits.push(...pattern.identifiers.map(holds));
   }
-  const mask = bits.length === 0 ? `''` : bits.map((bit) => `(${bit})::int::text`).join(' || ');
-  return read<Candidate & Record<string, unknown>>(
+  // One list instead of a concatenation, which PostgreSQL would nest as deeply as the query has parts.
+  const mask = `array_to_string(array[${bits.map((bit) => `(${bit})::int`).join(', ')}]::int[], '')`;
+  const rows = await read<Candidate & Record<string, unknown>>(
     pool,
     ids,
     `select seq, slice, ${mask} as mask from palimpsest.message_texts t
@@ -100,7 +102,16 @@ async function candidatesFor(
      order by seq, slice`,
     values,
   );
+  if (distinct.length === found.length) return rows;
+  const places = new Map(distinct.map((tsquery, place) => [tsquery, place]));
+  const order = found.map((tsquery) => places.get(tsquery) ?? 0);
+  return rows.map(({ seq, slice, mask: read }) => ({
+    ...{ seq, slice },
+    mask: order.map((place) => read[place]).join('') + read.slice(distinct.length),
+  }));
 }
+
+const tsqueriesOf = ({ terms }: WordsPattern): string[] => terms.flat().map(({ tsquery }) => tsquery);
 
 const isAscii = (text: string): boolean => !/[^\0-\x7f]/.test(text);
 

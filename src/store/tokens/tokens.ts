@@ -44,7 +44,14 @@ export async function accessByToken(pool: Pool, token: string): Promise<TokenAcc
 export async function createToken(pool: Pool, tenant: string, request: TokenRequest): Promise<CreatedToken> {
   checkId(tenant, 'tenant');
   const { name, scopes, expiresAt } = checked(tokenRequest, request);
-  if (expiresAt !== undefined && Date.parse(expiresAt) <= Date.now())
+  const ends = expiresAt === undefined ? null : new Date(expiresAt);
+  if (ends && ends.getUTCFullYear() > 9_999)
+    throw invalid(
+      `expiresAt ${expiresAt} is after the year 9999`,
+      'expiresAt',
+      'Give an earlier time, or leave it out.',
+    );
+  if (ends && ends.getTime() <= Date.now())
     throw invalid(
       `expiresAt ${expiresAt} is in the past`,
       'expiresAt',
@@ -56,7 +63,7 @@ export async function createToken(pool: Pool, tenant: string, request: TokenRequ
     { tenant },
     `insert into palimpsest.api_tokens (tenant_id, id, name, sha256, scopes, expires_at)
      values ($1, $2, $3, $4, $5, $6) returning ${columns}`,
-    [tenant, randomUUID(), name, sha256Of(token), knownScopes(scopes), expiresAt ?? null],
+    [tenant, randomUUID(), name, sha256Of(token), knownScopes(scopes), ends],
   );
   if (row === undefined) throw new Error('the insert of a token returned no row');
   return { ...tokenOf(row), token };

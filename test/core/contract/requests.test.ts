@@ -1,6 +1,7 @@
 /** The rules for requests are the same in the library, the API and the store. */
 import { describe, expect, test } from 'vitest';
-import type { z } from 'zod';
+import { z } from 'zod';
+import { operations } from '../../../src/api/operations/index.js';
 import { expandRequest, responseRequest, searchRequest } from '../../../src/contract/archive.js';
 import {
   backfillRequest,
@@ -13,8 +14,41 @@ import { contextRequest } from '../../../src/contract/context.js';
 import { checkId, encodeIdPart } from '../../../src/contract/ids.js';
 import { checked, id } from '../../../src/contract/schema.js';
 import { listRequest } from '../../../src/contract/sessions.js';
+import { list } from '../../../src/policy/list.js';
 
 const invalidAt = (path: string) => expect.objectContaining({ type: 'Input.Invalid', path }) as unknown;
+
+describe('a list of a request', () => {
+  test('that is too long is refused before its elements are checked', () => {
+    let checks = 0;
+    const element = z.custom<string>(() => ++checks > 0);
+    const asked = z.strictObject({ names: list(element, { min: 1, max: 3 }).describe('Names.').optional() });
+    expect(() => checked(asked, { names: ['a', 'b', 'c', 'd'] })).toThrow(invalidAt('names'));
+    expect(checks).toBe(0);
+    expect(checked(asked, { names: ['a', 'b', 'c'] })).toEqual({ names: ['a', 'b', 'c'] });
+    expect(checks).toBe(3);
+    expect(() => checked(asked, { names: [] })).toThrow(invalidAt('names'));
+    expect(() => checked(asked, { names: 'a' })).toThrow(invalidAt('names'));
+  });
+
+  test.each(operations.flatMap(({ id: name, body }) => (body ? [[name, body] as const] : [])))(
+    'of %s has a maximum that is checked first',
+    (_, body) => {
+      const lists = schemasIn(body).filter(({ _zod: { def } }) => def.type === 'array');
+      expect(lists.filter(({ _zod: { traits } }) => !traits.has('BoundedArray'))).toEqual([]);
+    },
+  );
+});
+
+/** The schema and all schemas in it. */
+function schemasIn(schema: z.core.$ZodType): z.core.$ZodType[] {
+  const inner = Object.values(schema._zod.def).flatMap((part: unknown) => {
+    if (Array.isArray(part)) return part as unknown[];
+    const isShape = typeof part === 'object' && part !== null && !(part instanceof z.core.$ZodType);
+    return isShape ? Object.values(part) : [part];
+  });
+  return [schema, ...inner.filter((part) => part instanceof z.core.$ZodType).flatMap(schemasIn)];
+}
 
 describe('an id', () => {
   const wrong: [string, unknown, RegExp][] = [

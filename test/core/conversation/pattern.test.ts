@@ -1,6 +1,7 @@
 /** Patterns of a policy are matched against texts of others: any text takes linear time, and all matches are found. */
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { RE2JS } from 're2js';
+import { describe, expect, test, vi } from 'vitest';
 import { LONGEST_FOUND, Matching, problemOfPattern, type Match } from '../../../src/conversation/pattern.js';
 import { parsePolicy } from '../../../src/policy/schema.js';
 import { inSlices } from '../../../src/steps.js';
@@ -69,6 +70,60 @@ describe('a pattern that cannot be matched in linear time is refused with its pa
       expect.objectContaining({ type: 'Input.Invalid', path: 'policy.pins' }),
     );
     expect(parsePolicy({ pins: pins.slice(1) }).pins).toHaveLength(100);
+  });
+});
+
+describe('patterns that take long to compile are refused before any of them is compiled', () => {
+  const compile = vi.spyOn(RE2JS, 'compile');
+  const numbered = (pattern: string, count: number) =>
+    Array.from({ length: count }, (_, index) => `${pattern}${index}`);
+
+  test.each([
+    ['a class of white space', '[\\S]'.repeat(100)],
+    ['a large range', '[B-\\u{1E900}]'.repeat(60)],
+    ['a range with an escaped end', '[\\.-\\uFFFF]'.repeat(60)],
+    ['many in one class', `[${'\\S'.repeat(400)}]`],
+    ['Unicode properties', '\\p{L}'.repeat(150)],
+    ['their short form', '[\\PL]'.repeat(150)],
+  ])('%s, whose case is folded', (_, classes) => {
+    compile.mockClear();
+    expect(problemOfPattern(`(?i)${classes}`)?.problem).toContain('classes');
+    expect(problemOfPattern(`(?s-m:x)(?mi:${classes})`)?.problem).toContain('classes');
+    expect(compile).not.toHaveBeenCalled();
+  });
+
+  test('a list of patterns that are too large together', () => {
+    compile.mockClear();
+    for (const patterns of [
+      numbered('\\w'.repeat(400), 80),
+      numbered('(?:abc){200}', 60),
+      numbered('(?i)\\p{L}\\p{N}\\P{Z}\\p{Lu}\\p{M}\\p{S}', 90),
+    ]) {
+      const pins = patterns.map((pattern) => ({ pattern }));
+      expect(() => parsePolicy({ pins })).toThrow(
+        expect.objectContaining({ type: 'Input.Invalid', path: 'policy.pins' }),
+      );
+      expect(() => parsePolicy({ redact: { patterns } })).toThrow(
+        expect.objectContaining({ type: 'Input.Invalid', path: 'policy.redact.patterns' }),
+      );
+    }
+    expect(compile).not.toHaveBeenCalled();
+  });
+
+  test('usual patterns may be used in any number', () => {
+    const patterns = [
+      ...numbered('(?i)\\bpassword\\s*[:=]\\s*\\S+', 50),
+      ...numbered('[A-Za-z0-9._%+-]+@[\\p{L}0-9.-]+\\.\\p{L}{2,}', 50),
+    ];
+    expect(parsePolicy({ redact: { patterns } }).redact).toEqual({ patterns });
+    expect(problemOfPattern('(?i)[^]*a-z[\\s\\S]*[\\w.-]+')).toBeNull();
+  });
+
+  test('the case of all characters that are no white space is not folded one by one', () => {
+    compile.mockClear();
+    expect(problemOfPattern(`(?i)${'\\S'.repeat(490)}`)).toBeNull();
+    expect(compile.mock.lastCall?.[0]).not.toContain('10FFFF');
+    expect(texts('Aé \u00a0bK', '(?i)\\S+')).toEqual(['Aé', 'bK']);
   });
 });
 

@@ -214,6 +214,36 @@ describe('a committed compaction', () => {
   });
 });
 
+test('prices of any size give a number of reads that the database can hold, or none', () => {
+  const price = fc.double({ min: 0, max: 1_000_000, noNaN: true });
+  fc.assert(
+    fc.property(
+      fc.double({ min: Number.MIN_VALUE, max: Number.MAX_VALUE, noNaN: true }),
+      fc.record({ cachedInput: price, cacheWrite: price, summarizerInput: price }, { requiredKeys: [] }),
+      (input, others) => {
+        const sizes = { tokensBefore: 900, tokensAfter: 500, headTokens: 100, tailTokens: 200 };
+        const { paysBackAfter } = economicsOf({
+          ...sizes,
+          prices: resolvePrices({ input, ...others }),
+          inputTokens: 10_000,
+          outputTokens: 500,
+        });
+        expect(paysBackAfter === null || (paysBackAfter >= 0 && paysBackAfter < 2 ** 31)).toBe(true);
+      },
+    ),
+  );
+  const dear = { ...resolvePrices({ input: 1e308 }) };
+  const sizes = {
+    tokensBefore: 9,
+    tokensAfter: 5,
+    headTokens: 1,
+    tailTokens: 1,
+    inputTokens: 1,
+    outputTokens: 1,
+  };
+  expect(economicsOf({ ...sizes, prices: dear }).paysBackAfter).toBeNull();
+});
+
 describe('a planned compaction', () => {
   const plan = {
     prices,

@@ -132,6 +132,8 @@ describe('refused by its form, with path and hint', () => {
       /built-in title/,
     ],
     [{ overhead: { tool: [] } }, 'policy.overhead.tool', /not a known field/, /Known fields: system, tools/],
+    [{ prices: { input: 1e308 } }, 'policy.prices.input', /at most 1000000, not 1e\+308/, /a million/],
+    [{ prices: { summarizerOutput: 1_000_001 } }, 'policy.prices.summarizerOutput', /at most/, /a million/],
     [{ prices: { input: 0 } }, 'policy.prices.input', /above 0, not 0/, /a million uncached input tokens/],
     [{ redact: true }, 'policy.redact', /false or an object, not true/, /REDACTED/],
     [{ target: 1 }, 'policy.target', /too close to the threshold/, /up to 0.9/],

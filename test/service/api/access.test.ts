@@ -269,6 +269,12 @@ describe('a token of the database', () => {
       failure: 'Api.Forbidden',
       details: { scope: 'policy' },
     });
+    // The token is checked before the policy is.
+    const policies: Json[] = [{ pins: [{ pattern: '(' }] }, { unknown: 1 }, null];
+    for (const policy of policies) {
+      const wrong = { body: { turnId: 't-1', messages: [], policy }, token: append };
+      expect((await ask(api.address, '/v1/sessions/with-policy/turns', wrong)).status).toBe(403);
+    }
     await expect(ours.status({ session: 'with-policy' })).rejects.toMatchObject({
       type: 'Store.SessionNotFound',
     });

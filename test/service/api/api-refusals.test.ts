@@ -351,6 +351,43 @@ const bodies: Wrong[] = [
     at: 'generation',
   },
   {
+    what: 'a generation beyond any log',
+    path: '/v1/sessions/here/restore',
+    asked: { body: { generation: Number.MAX_SAFE_INTEGER } },
+    status: 400,
+    at: 'generation',
+  },
+  {
+    what: 'messages beyond any log to erase',
+    path: '/v1/sessions/here/erase-messages',
+    asked: { body: { seqs: [Number.MAX_SAFE_INTEGER] } },
+    status: 400,
+    at: 'seqs[0]',
+  },
+  {
+    what: 'a fork beyond any log',
+    path: '/v1/sessions/here/fork',
+    asked: { body: { to: 'x', throughSeq: Number.MAX_SAFE_INTEGER } },
+    status: 400,
+    at: 'throughSeq',
+  },
+  {
+    what: 'a token that ends after the year 9999',
+    path: '/v1/tokens',
+    asked: {
+      body: { name: 'n', scopes: ['read'], expiresAt: '9999-12-31T23:59:59.999999999-23:59' },
+    },
+    status: 400,
+    at: 'expiresAt',
+  },
+  {
+    what: 'a token that ended before the year 1',
+    path: '/v1/tokens',
+    asked: { body: { name: 'n', scopes: ['read'], expiresAt: '0000-01-01T00:00:00Z' } },
+    status: 400,
+    at: 'expiresAt',
+  },
+  {
     what: 'a fork onto a session that is there',
     path: '/v1/sessions/here/fork',
     asked: { body: { to: 'long', throughSeq: 1 } },

@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { readTurnBody } from '../../../src/api/body.js';
+import { readBody } from '../../../src/api/body.js';
 import { type ChatMessage, type Json, MessagesText, sharedText } from '../../../src/conversation/message.js';
 import { defaultTurnLimits, MOST_VALUES } from '../../../src/conversation/turn-limits.js';
 import { isFailure } from '../../../src/errors.js';
@@ -101,6 +101,22 @@ describe('an oversized request is refused with the limit, and nothing is stored'
     const body: Json = { policy: { overhead: 'x'.repeat(1_100_000) } };
     const { json } = await server.ask('/v1/policy', { method: 'PUT', body });
     expect(json).toEqual(tooLarge('body', { bodyLimitBytes: 1_048_576 }));
+    for (const path of ['/v1/sessions/s/search', '/v1/sessions/s/fork', '/v1/tokens', '/v1/backfills']) {
+      const long: Json = { unknown: 'x'.repeat(70_000) };
+      expect((await server.ask(path, { method: 'POST', body: long })).json).toEqual(
+        tooLarge('body', { bodyLimitBytes: 65_536 }),
+      );
+    }
+  });
+
+  test('values beside the messages, in any operation', async () => {
+    const policy: Json = { overhead: new Array<number>(40_000).fill(1) };
+    const turn = { turnId: 't-1', messages: [{ role: 'user', content: 'x' }], policy };
+    for (const { json } of [
+      await server.ask(turnsOf('values-beside'), { method: 'POST', body: turn }),
+      await server.ask('/v1/policy', { method: 'PUT', body: { policy } }),
+    ])
+      expect(json).toEqual(tooLarge('body', { maxValues: 20_000 }));
   });
 
   test('messages, over HTTP and in the library', async () => {
@@ -144,6 +160,16 @@ describe('an oversized request is refused with the limit, and nothing is stored'
       await palimpsest.close();
     }
   });
+});
+
+test('a large policy is stored as it was given', async () => {
+  const policy: Json = { overhead: { tools: [{ name: 'search', text: 'x'.repeat(200_000) }] } };
+  const path = '/v1/sessions/large-policy/policy';
+  await server.ask(turnsOf('large-policy'), {
+    body: { turnId: 't', messages: [{ role: 'user', content: 'x' }] },
+  });
+  expect((await server.ask(path, { method: 'PUT', body: { policy } })).status).toBe(200);
+  expect((await server.ask(path)).json).toMatchObject({ policy });
 });
 
 describe('a large turn', () => {
@@ -216,7 +242,7 @@ describe('a large turn', () => {
     let read: unknown;
     expect(
       await turnsBeside(async () => {
-        read = await readTurnBody(bytes, 'application/json');
+        read = await readBody(bytes, 'application/json');
       }),
     ).toBeGreaterThan(5);
     expect(read).toMatchObject({ turnId: 't-1', messages: { count: 9_000 } });
@@ -229,14 +255,14 @@ describe('a large turn', () => {
     const bytes = () => Buffer.from(JSON.stringify({ turnId: 't', messages: messagesOf(9_000, 600) }));
     const done: string[] = [];
     const long = Array.from({ length: 6 }, () =>
-      readTurnBody(bytes(), 'application/json').then(() => done.push('long')),
+      readBody(bytes(), 'application/json').then(() => done.push('long')),
     );
     const short = Buffer.from(JSON.stringify({ turnId: 't', messages: messagesOf(70, 1_000) }));
-    await readTurnBody(short, 'application/json').then(() => done.push('short'));
+    await readBody(short, 'application/json').then(() => done.push('short'));
     expect(done.filter((one) => one === 'long').length).toBeLessThan(6);
     await Promise.all(long);
     expect(done).toHaveLength(7);
-    expect(await refusal(() => readTurnBody(Buffer.alloc(70_000, 0xff), 'application/json'))).toMatchObject({
+    expect(await refusal(() => readBody(Buffer.alloc(70_000, 0xff), 'application/json'))).toMatchObject({
       message: expect.stringContaining('UTF-8'),
     });
   });

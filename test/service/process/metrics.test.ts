@@ -216,7 +216,7 @@ test('labels stay few, for any names of models and currencies in policies', asyn
     metrics.modelAnswered({ model, result: 'ok', seconds: 1, inputTokens: 1 });
     metrics.spent(1, model);
   }
-  metrics.spent(1, 'EUR');
+  for (const cost of [0.5, 1e304, Infinity, NaN, 0.25, 0.25]) metrics.spent(cost, 'EUR');
   const text = await metrics.text();
   expect(samplesOf(text, 'palimpsest_model_calls_total').size).toBe(51);
   expect(samplesOf(text, 'palimpsest_model_calls_total').get('{model="other",result="ok"}')).toBe(150);

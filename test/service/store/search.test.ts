@@ -417,6 +417,32 @@ describe('any query', () => {
     );
   });
 
+  it.each([
+    ['equal parts', 'a-', 5_000],
+    ['names in code', 'a.B_', 2_500],
+    ['brackets', '(a', 5_000],
+    ['phrases', '"a.', 3_333],
+  ])('of one piece with thousands of %s is served', async (_, part, count) => {
+    const query = part.repeat(count);
+    const ids = await sessionWith(pool, [
+      ...mixed,
+      { role: 'user', content: `They say ${query}.` },
+      { role: 'user', content: part.repeat(20) },
+    ]);
+    const { hits } = await search(pool, ids, { query });
+    expect(hits.map(({ seq }) => seq)).toContain(mixed.length + 1);
+  });
+
+  it('has the same answer whether its parts repeat or not', async () => {
+    const [one = '', two = ''] = ['ab_cd.ab_cd', 'ab_cd.ef_gh'];
+    const ids = await sessionWith(pool, [...mixed, { role: 'user', content: `x ${one} y ${two} z` }]);
+    const hits = await Promise.all([one, two].map((query) => search(pool, ids, { query })));
+    expect(hits.map(({ hits: [hit] }) => hit?.snippet)).toEqual([
+      `x «${one}» y ${two} z`,
+      `x ${one} y «${two}» z`,
+    ]);
+  });
+
   it('made of words of a message finds that message', async () => {
     const ids = await sessionWith(pool, mixed);
     for (const [index, message] of mixed.entries()) {

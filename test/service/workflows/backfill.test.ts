@@ -103,6 +103,22 @@ test('the items can be read page by page', async () => {
   expect(seen).toEqual(['old-00000', 'old-00001', 'old-00002', 'old-00003', 'old-00004']);
 });
 
+test.each([
+  ['0000-01-01T00:00:00Z', 0],
+  ['9999-12-31T23:59:59-23:59', 3],
+])(
+  'a job for sessions idle since %s, which PostgreSQL does not read, selects %i',
+  async (idleSince, selected) => {
+    const tenant = tenantOf(`idle-${selected}`);
+    await fillSessions(bench.pool, tenant, 3, { turns: 1 });
+    const backfills = bench.of(tenant);
+    expect(await backfills.estimate({ select: { idleSince } })).toMatchObject({ selected });
+    await backfills.start({ job: 'j', select: { idleSince } });
+    const report = await until(backfills, 'j', ended);
+    expect(report).toMatchObject({ state: 'completed', selecting: false, counts: { selected } });
+  },
+);
+
 describe('the request', () => {
   test('starting the same job twice is one job; another request under its name is refused', async () => {
     const tenant = tenantOf('twice');
