@@ -3,7 +3,7 @@ import type { ChatMessage, LoggedMessage, MessageMeta, Role } from '../../conver
 import { metaOf } from '../../conversation/validate.js';
 import { atOnce, type Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
-import { countMessage } from '../../tokens/message.js';
+import { countLabelled, countMessage } from '../../tokens/message.js';
 import {
   assigningCallIds,
   callsPerStep,
@@ -278,7 +278,8 @@ class TailView {
     const message = showOrphan(stored.message, this.tail[index]!.seq, toolName);
     const source = stored.reduced ? 'reduced' : 'orphan';
     const tool = this.tail[index]!.message.name || toolName || null;
-    return { ...this.item(index, index, message, this.weigh(message, stored), source), tool };
+    const tokens = message === stored.message ? stored.tokens : countLabelled(message, stored, this.counter);
+    return { ...this.item(index, index, message, tokens, source), tool };
   }
 
   private item(
@@ -310,14 +311,10 @@ class TailView {
     return { message: body, tokens: standIn.tokens, reduced: true };
   }
 
-  /** Counts a message again only if its text or form differs; ids are not counted. */
+  /** Counts a message again only if its text differs. Role, ids, and the field that holds a call are not counted. */
   private weigh(shown: ChatMessage, stored: { message: ChatMessage; tokens: number }): number {
-    const { role, content, name, function_call } = stored.message;
-    const same =
-      shown.role === role &&
-      shown.content === content &&
-      (shown.name ?? null) === (name ?? null) &&
-      (shown.function_call ?? null) === (function_call ?? null);
+    const { content, name } = stored.message;
+    const same = shown.content === content && (shown.name ?? null) === (name ?? null);
     return same ? stored.tokens : countMessage(shown, this.counter);
   }
 }
