@@ -24,10 +24,11 @@ export interface Grouping {
   orphans: Set<number>;
 }
 
-/** Unanswered calls of one assistant message that share a key, in call order. */
+/** Calls of one assistant message that share a key, in call order. The first `answered` of them have a result. */
 interface OpenCalls {
   message: number;
   calls: number[];
+  answered: number;
 }
 
 /**
@@ -65,7 +66,7 @@ export function* grouping(metas: readonly MessageMeta[]): Steps<Grouping> {
       open.set(key, stack);
       const latest = stack.at(-1);
       if (latest?.message === index) latest.calls.push(call);
-      else stack.push({ message: index, calls: [call] });
+      else stack.push({ message: index, calls: [call], answered: 0 });
     });
   }
   return { groups: partition(reach), answeredBy, orphans };
@@ -78,9 +79,10 @@ function takeOpenCall(
   if (meta.answers === null) return null;
   const stack = open.get(meta.role === 'function' ? `name:${meta.answers}` : `id:${meta.answers}`);
   const latest = stack?.at(-1);
-  const call = latest?.calls.shift();
+  const call = latest?.calls[latest.answered];
   if (stack === undefined || latest === undefined || call === undefined) return null;
-  if (latest.calls.length === 0) stack.pop();
+  latest.answered += 1;
+  if (latest.answered === latest.calls.length) stack.pop();
   return { message: latest.message, call };
 }
 

@@ -92,8 +92,11 @@ function isOwnPart(part: Fields): boolean {
 
 /** Returns the items of a unit as ModelMessages. Calls and results get the ids that the unit's messages have in the context. */
 function withCallIds(items: readonly Json[], messages: readonly ChatMessage[]): Json[] {
-  const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
-  const answered = messages.filter(({ role }) => role === 'tool').map(({ tool_call_id: id }) => id);
+  const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id)).values();
+  const answered = messages
+    .filter(({ role }) => role === 'tool')
+    .map(({ tool_call_id: id }) => id)
+    .values();
   return withoutEnvelope(items)
     .flatMap((item): Json[] => (isUiMessage(item) ? modelMessages(item).filter(saysSomething) : [item]))
     .map((item): Json => {
@@ -104,7 +107,7 @@ function withCallIds(items: readonly Json[], messages: readonly ChatMessage[]): 
         const calling =
           item.role === 'assistant' && part.type === 'tool-call' && part.providerExecuted !== true;
         const answering = item.role === 'tool' && part.type === 'tool-result';
-        const id = calling ? calls.shift() : answering ? answered.shift() : undefined;
+        const id = calling ? calls.next().value : answering ? answered.next().value : undefined;
         if (id === undefined || id === part.toolCallId) return part;
         same = false;
         return { ...part, toolCallId: id };

@@ -138,16 +138,17 @@ function ofSource({ type, title }: Fields, source: Fields, path: string): Conten
  * `chatMessages` reads them. A block that already has its id stays unchanged.
  */
 export function withCallIds(messages: readonly Fields[], shown: readonly ChatMessage[]): Fields[] {
-  const calls = shown.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
-  const answers = shown.flatMap(({ role, tool_call_id: id }) => (role === 'tool' ? [id ?? ''] : []));
+  const calls = shown.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id)).values();
+  const answers = shown.flatMap(({ role, tool_call_id: id }) => (role === 'tool' ? [id ?? ''] : [])).values();
   return messages.map((message) => {
     const { role, content } = message;
     if (!Array.isArray(content)) return message;
     const renamed = content.map((block) => {
       if (!isFields(block)) return block;
-      if (role === 'assistant' && block.type === 'tool_use') return withField(block, 'id', calls.shift());
+      if (role === 'assistant' && block.type === 'tool_use')
+        return withField(block, 'id', calls.next().value);
       if (role === 'user' && block.type === 'tool_result')
-        return withField(block, 'tool_use_id', answers.shift());
+        return withField(block, 'tool_use_id', answers.next().value);
       return block;
     });
     return renamed.every((block, index) => block === content[index])

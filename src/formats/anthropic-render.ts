@@ -113,7 +113,7 @@ function withShownText(block: Json): Json {
 /** Joins neighbouring turns of one role; a single turn stays unchanged. */
 function joined(turns: readonly Turn[]): Turn[] {
   const result: Turn[] = [];
-  for (const turn of turns) {
+  for (const turn of usersJoined(turns)) {
     const before = result.at(-1);
     if (before?.role !== turn.role) {
       result.push(turn);
@@ -125,9 +125,21 @@ function joined(turns: readonly Turn[]): Turn[] {
   return result;
 }
 
+/** Neighbouring turns of the user as one turn. Of an assistant's turns each is cleaned together with those before it. */
+function usersJoined(turns: readonly Turn[]): Turn[] {
+  const result: Turn[] = [];
+  for (let from = 0, to = 0; from < turns.length; from = to) {
+    const turn = turns[from]!;
+    for (to = from + 1; turn.role === 'user' && turns[to]?.role === 'user';) to += 1;
+    const content = () => turns.slice(from, to).flatMap((one) => blocksIn(one.content));
+    result.push(to === from + 1 ? turn : cleaned({ role: turn.role, content: content() }));
+  }
+  return result;
+}
+
 /** Gives every call a valid unique id and an answer right after it; a result without its call becomes text. */
 function paired(turns: readonly Turn[]): Turn[] {
-  const used = new Set<string>();
+  const used: UsedIds = { all: new Set(), next: new Map() };
   const result: Turn[] = [];
   let open: [called: string, id: string][] = [];
   for (const turn of turns) {
@@ -146,7 +158,7 @@ function paired(turns: readonly Turn[]): Turn[] {
 /**
  * Returns the assistant's turn with ids that the API accepts. `open` receives them, paired with the ids that the results name.
  */
-function named(turn: Turn, used: Set<string>, open: [string, string][]): Turn {
+function named(turn: Turn, used: UsedIds, open: [string, string][]): Turn {
   if (typeof turn.content === 'string') return turn;
   let changed = false;
   const content = turn.content.map((block) => {
@@ -162,11 +174,19 @@ function named(turn: Turn, used: Set<string>, open: [string, string][]): Turn {
   return changed ? { role: turn.role, content } : turn;
 }
 
-function uniqueId(given: string, used: Set<string>): string {
+/** The ids of a request, and for a repeated id the first number that may be unused. */
+interface UsedIds {
+  all: Set<string>;
+  next: Map<string, number>;
+}
+
+function uniqueId(given: string, { all, next }: UsedIds): string {
   const valid = given.replace(/[^a-zA-Z0-9_-]/g, '_') || 'call';
   let id = valid;
-  for (let attempt = 2; used.has(id); attempt++) id = `${valid}_${attempt}`;
-  used.add(id);
+  let attempt = next.get(valid) ?? 2;
+  for (; all.has(id); attempt++) id = `${valid}_${attempt}`;
+  if (id !== valid) next.set(valid, attempt);
+  all.add(id);
   return id;
 }
 
@@ -175,19 +195,25 @@ function validName(name: string): string {
 }
 
 function answering(turn: Turn | null, open: readonly [string, string][]): Turn[] {
-  const left = [...open];
+  const left = new Set<readonly [string, string]>(open);
+  const byName = new Map<string, (readonly [string, string])[]>();
+  for (const call of open.toReversed()) {
+    const calls = byName.get(call[0]) ?? [];
+    calls.push(call);
+    byName.set(call[0], calls);
+  }
   let changed = false;
   const content = blocksIn(turn?.content ?? []).map((block) => {
     if (!isFields(block) || block.type !== 'tool_result') return block;
     const called = textOr(block.tool_use_id);
-    const at = left.findIndex(([name]) => name === called);
-    const [answered] = at < 0 ? [] : left.splice(at, 1);
+    const answered = byName.get(called)?.pop();
+    if (answered) left.delete(answered);
     if (answered?.[1] === called) return block;
     changed = true;
     return answered ? { ...block, tool_use_id: answered[1] } : { type: 'text', text: orphanText(block) };
   });
-  if (turn && !changed && left.length === 0) return [turn];
-  const missing = left.map(([, id]) => ({ type: 'tool_result', tool_use_id: id, content: noResult }));
+  if (turn && !changed && left.size === 0) return [turn];
+  const missing = [...left].map(([, id]) => ({ type: 'tool_result', tool_use_id: id, content: noResult }));
   if (content.length + missing.length === 0) return [];
   return [cleaned({ role: 'user', content: [...missing, ...content] })];
 }

@@ -72,12 +72,13 @@ function spoken(piece: Piece, role: Turn['role']): Piece {
 
 /** Joins neighbouring turns of one role; a single turn stays unchanged, an empty one is dropped. */
 function joined(turns: readonly Turn[]): Turn[] {
+  const filled = turns.filter(({ pieces }) => pieces.length > 0);
   const result: Turn[] = [];
-  for (const turn of turns) {
-    const before = result.at(-1);
-    if (turn.pieces.length === 0) continue;
-    if (before?.role !== turn.role) result.push(turn);
-    else result[result.length - 1] = { role: turn.role, pieces: [...before.pieces, ...turn.pieces] };
+  for (let from = 0, to = 0; from < filled.length; from = to) {
+    const turn = filled[from]!;
+    for (to = from + 1; filled[to]?.role === turn.role;) to += 1;
+    const pieces = () => filled.slice(from, to).flatMap((one) => one.pieces);
+    result.push(to === from + 1 ? turn : { role: turn.role, pieces: pieces() });
   }
   return result;
 }
@@ -143,22 +144,38 @@ const givenName = (piece: Piece): string => textOr((callIn(piece) ?? responseIn(
 function matched(calls: readonly Piece[], responses: readonly Piece[]): Map<Piece, Piece> {
   const found = new Map<Piece, Piece>();
   const left = new Set(responses);
-  const match = (fits: (call: Piece, response: Piece) => boolean) => {
+  /** Finds the first response that is left and has a key. */
+  const leftBy = (keyOf: (response: Piece) => string | null): ((key: string) => Piece | undefined) => {
+    const latestFirst = new Map<string, Piece[]>();
+    for (const response of responses.toReversed()) {
+      const key = keyOf(response);
+      if (key === null) continue;
+      const queue = latestFirst.get(key) ?? [];
+      queue.push(response);
+      latestFirst.set(key, queue);
+    }
+    return (key) => {
+      const queue = latestFirst.get(key) ?? [];
+      while (queue.length > 0 && !left.has(queue.at(-1)!)) queue.pop();
+      return queue.at(-1);
+    };
+  };
+  const match = (responseFor: (call: Piece) => Piece | undefined) => {
     for (const call of calls) {
-      if (found.has(call)) continue;
-      const response = [...left].find((candidate) => fits(call, candidate));
+      const response = found.has(call) ? undefined : responseFor(call);
       if (!response) continue;
       found.set(call, response);
       left.delete(response);
     }
   };
-  match((call, response) => givenId(call) !== '' && givenId(call) === givenId(response));
-  match(
-    (call, response) =>
-      givenName(call) === givenName(response) && (givenId(call) === '' || givenId(response) === ''),
-  );
-  match((_call, response) => response.made && givenName(response) === '');
-  match((call, response) => givenName(call) === givenName(response));
+  const byId = leftBy((response) => givenId(response) || null);
+  const byName = leftBy(givenName);
+  const byNameOnly = leftBy((response) => (givenId(response) === '' ? givenName(response) : null));
+  const unnamed = leftBy((response) => (response.made ? givenName(response) : null));
+  match((call) => byId(givenId(call)));
+  match((call) => (givenId(call) === '' ? byName : byNameOnly)(givenName(call)));
+  match(() => unnamed(''));
+  match((call) => byName(givenName(call)));
   return found;
 }
 

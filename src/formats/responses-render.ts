@@ -13,14 +13,17 @@ import { answersType, callIdOf, isBlankMessage, isCall, isOutput, programOf } fr
  * contains the instructions, for {@link renderResponses}.
  */
 export function withCallIds(items: readonly Json[], messages: readonly ChatMessage[]): Json[] {
-  const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
-  const answered = messages.filter(({ role }) => role === 'tool').map(({ tool_call_id: id }) => id);
+  const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id)).values();
+  const answered = messages
+    .filter(({ role }) => role === 'tool')
+    .map(({ tool_call_id: id }) => id)
+    .values();
   return items.flatMap((item): Json[] => {
     const document = envelopeOf(item);
     if (document) return typeof document.instructions === 'string' ? [item] : [];
     if (!isFields(item)) return [item];
     if (isBlankMessage(item) || item.type === 'compaction_trigger') return [];
-    const id = isOutput(item) ? answered.shift() : asksForResult(item) ? calls.shift() : undefined;
+    const id = isOutput(item) ? answered.next().value : asksForResult(item) ? calls.next().value : undefined;
     return [withInput(id === undefined || id === callIdOf(item) ? item : { ...item, call_id: id })];
   });
 }

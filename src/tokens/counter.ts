@@ -210,6 +210,24 @@ function attempt(name: string, count: (text: string) => number, text: string): u
 /** UTF-16 code units. A piece of this length is encoded in well under a millisecond. @internal Tests use sizes on either side of it. */
 export const RUN_LIMIT = 256;
 
+/** Whether a counter is one of the byte-pair encodings, which take much longer than a count of characters. */
+export const isBytePair = ({ name }: TokenCounter): boolean =>
+  name === 'o200k_base' || name === 'cl100k_base';
+
+/** Characters of a text that are searched by {@link joinableStart}. */
+const MOST_JOINABLE = 65_536;
+
+/**
+ * Length of the start of a text that a byte-pair encoding may encode otherwise if a line precedes it. The encodings split texts
+ * into pieces before they merge. A piece ends before white space that follows a letter or digit, and between a line end and what is
+ * neither white space, a slash nor a mark. Null if no such place is among the first {@link MOST_JOINABLE} characters.
+ */
+export function joinableStart(text: string): number | null {
+  if (/^[^\s/\p{M}]/u.test(text)) return 0;
+  const found = /[\p{L}\p{N}](?=\s)|[\r\n](?=[^\s/\p{M}])/u.exec(text.slice(0, MOST_JOINABLE));
+  return found === null ? null : found.index + found[0].length;
+}
+
 const DIGIT = 0;
 const SPACE = 1;
 const LETTER = 2;

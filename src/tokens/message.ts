@@ -6,7 +6,7 @@ import {
   fieldsOf,
   isMedia,
 } from '../conversation/message.js';
-import type { TokenCounter } from './counter.js';
+import { isBytePair, joinableStart, type TokenCounter } from './counter.js';
 import { encodedTokens, looksEncoded, mediaTokens } from './media.js';
 
 /** Tokens around each message and each tool call: role, separators, JSON braces (OpenAI cookbook, "How to count tokens"). */
@@ -115,6 +115,45 @@ export function weightOf(message: ChatMessage): Weight {
 export function countMessage(message: ChatMessage, counter: TokenCounter): number {
   const { fixed, texts } = weightOf(message);
   return texts.reduce((sum, value) => sum + counter.count(value), fixed);
+}
+
+/** Tokens below which a message is counted again rather than by {@link countLabelled}. */
+const LEAST_LABELLED = 1_000;
+
+/** Characters of the other fields up to which their tokens are subtracted. */
+const MOST_SUBTRACTED = 262_144;
+
+/**
+ * Tokens of a message that shows only the content of a counted message, after a label: in a line of its own or, before parts, as a
+ * part. A long content is not counted again. The result equals {@link countMessage}; it is higher if the other fields of
+ * the counted message are long, or if its text begins with very much white space.
+ */
+export function countLabelled(
+  shown: ChatMessage,
+  { message, tokens }: { message: ChatMessage; tokens: number },
+  counter: TokenCounter,
+): number {
+  const labelTokens = tokens < LEAST_LABELLED ? null : tokensOfLabel(shown, message, counter);
+  if (labelTokens === null) return countMessage(shown, counter);
+  const own = weightOf({ role: message.role, content: message.content });
+  const all = weightOf(message);
+  const others = all.texts.slice(own.texts.length);
+  const isShort = others.reduce((sum, { length }) => sum + length, 0) <= MOST_SUBTRACTED;
+  const otherTokens = isShort ? others.reduce((sum, other) => sum + counter.count(other), 0) : 0;
+  return tokens - (all.fixed - own.fixed) - otherTokens + labelTokens;
+}
+
+/** Null if the content must be counted with its label. */
+function tokensOfLabel(
+  { content: shown }: ChatMessage,
+  { content }: ChatMessage,
+  counter: TokenCounter,
+): number | null {
+  if (Array.isArray(shown) && Array.isArray(content)) return counter.count(text(shown[0]?.text));
+  if (typeof shown !== 'string' || typeof content !== 'string') return null;
+  if (!isBytePair(counter) || !shown.endsWith(content)) return null;
+  const start = content.slice(0, joinableStart(content) ?? 0);
+  return counter.count(shown.slice(0, shown.length - content.length) + start) - counter.count(start);
 }
 
 /** The part of a request outside the log: tokens, texts, or the system prompt and the tool definitions as sent. */

@@ -203,7 +203,7 @@ export class StandIns {
     const present = now.map((text, number) =>
       text === texts[number] ? sizes[number]! : this.counter.count(text),
     );
-    const largest = Math.max(0, ...present);
+    const largest = present.reduce((most, tokens) => Math.max(most, tokens), 0);
     if (largest === 0) return [];
     const shorter = (number: number, current: string, maxTokens: number) => {
       if (present[number]! <= maxTokens) return current;

@@ -1,5 +1,6 @@
 /** Converts single logged messages into a form that an OpenAI-compatible endpoint accepts. Valid messages stay unchanged. */
 import type { ChatMessage, MessageMeta, ToolCall } from '../../conversation/message.js';
+import { atOnce, type Steps } from '../../steps.js';
 
 export const noOutput = '(no output)';
 export const noResult = '(no result recorded)';
@@ -11,22 +12,57 @@ const maxQuotedLength = 80;
 
 /**
  * A unique id for every call, by message index and call number. The first call with an id keeps it. A later call with the same id gets
- * `<id>-<seq>`, and a call without an id gets `call_<seq>_<number>`. Messages appended later never change earlier ids.
+ * `<id>-<seq>`, and a call without an id gets `call_<seq>_<number>`. Messages appended later never change earlier ids. Takes linear
+ * time.
  */
 export function assignCallIds(metas: readonly MessageMeta[]): string[][] {
+  return atOnce(assigningCallIds(metas));
+}
+
+/** {@link assignCallIds} in steps. */
+export function* assigningCallIds(metas: readonly MessageMeta[]): Steps<string[][]> {
   const used = new Set<string>();
-  return metas.map(({ seq, calls }) =>
-    calls.map(({ id }, number) => {
+  const ids: string[][] = [];
+  for (const { seq, calls } of metas) {
+    const unused = unusedIds(seq, used);
+    const own: string[] = [];
+    for (const [number, { id }] of calls.entries()) {
+      if (number % callsPerStep === callsPerStep - 1) yield;
       const given = id ?? '';
-      let unique = given === '' ? `call_${seq}_${number + 1}` : given;
-      for (let attempt = 1; used.has(unique); attempt += 1) {
-        const suffix = attempt === 1 ? `-${seq}` : `-${seq}-${attempt}`;
-        unique = given.slice(0, maxIdLength - suffix.length).replace(/[\uD800-\uDBFF]$/, '') + suffix;
-      }
+      const wanted = given === '' ? `call_${seq}_${number + 1}` : given;
+      const unique = used.has(wanted) ? unused(given) : wanted;
       used.add(unique);
-      return unique;
-    }),
-  );
+      own.push(unique);
+    }
+    ids.push(own);
+    yield;
+  }
+  return ids;
+}
+
+/** Calls of one message after which other work may run. */
+export const callsPerStep = 1_000;
+
+/**
+ * Finds the first unused id of `<id>-<seq>`, `<id>-<seq>-2`, `<id>-<seq>-3`, …, where the id is cut to the maximum length. Each search
+ * continues where the last one with the same cut id and suffixes of the same length ended.
+ */
+function unusedIds(seq: number, used: ReadonlySet<string>): (given: string) => string {
+  const nextAttempt = new Map<string, number>();
+  return (given) => {
+    for (let attempt = 1; ; attempt += 1) {
+      const suffix = attempt === 1 ? `-${seq}` : `-${seq}-${attempt}`;
+      const start = given.slice(0, maxIdLength - suffix.length).replace(/[\uD800-\uDBFF]$/, '');
+      const searched = `${suffix.length} ${start}`;
+      const next = nextAttempt.get(searched) ?? attempt;
+      if (next > attempt) {
+        attempt = next - 1;
+        continue;
+      }
+      nextAttempt.set(searched, attempt + 1);
+      if (!used.has(start + suffix)) return start + suffix;
+    }
+  };
 }
 
 /** Whether content is absent, or consists of whitespace only. */

@@ -3,9 +3,10 @@ import type { ChatMessage, LoggedMessage, MessageMeta, Role } from '../../conver
 import { metaOf } from '../../conversation/validate.js';
 import { atOnce, type Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
-import { countMessage } from '../../tokens/message.js';
+import { countLabelled, countMessage } from '../../tokens/message.js';
 import {
-  assignCallIds,
+  assigningCallIds,
+  callsPerStep,
   showCaller,
   showOrphan,
   showPlain,
@@ -171,20 +172,21 @@ class TailView {
   private readonly answeredBy: (number | null)[][];
   /** Index of a result to the index of its caller. */
   private readonly callerOf = new Map<number, number>();
-  private readonly callIds: string[][];
   private readonly standIns = new Map<number, Reduction>();
   private readonly omitted: Reduction[];
 
   static *items(source: ContextSource, counter: TokenCounter): Steps<ViewItem[]> {
     const metas = source.metas ?? (yield* metasOf(source.tail));
     const { answeredBy } = yield* grouping(metas);
-    return yield* new TailView(source, metas, answeredBy, counter).items();
+    const callIds = yield* assigningCallIds(metas);
+    return yield* new TailView(source, metas, answeredBy, callIds, counter).items();
   }
 
   private constructor(
     { tail, reductions }: ContextSource,
     metas: MessageMeta[],
     answeredBy: Grouping['answeredBy'],
+    private readonly callIds: string[][],
     private readonly counter: TokenCounter,
   ) {
     this.tail = tail;
@@ -193,7 +195,6 @@ class TailView {
     this.answeredBy.forEach((results, caller) => {
       for (const result of results) if (result !== null) this.callerOf.set(result, caller);
     });
-    this.callIds = assignCallIds(this.metas);
     for (const reduction of reductions)
       if (reduction.kind !== 'omitted') this.standIns.set(reduction.fromSeq, reduction);
     this.omitted = outermostRanges(reductions);
@@ -214,7 +215,7 @@ class TailView {
       } else if (meta.role === 'tool' || meta.role === 'function') {
         if (this.isOrphan(index)) items.push(this.orphan(index, toolNames.get(meta.answers ?? '') ?? null));
       } else if (meta.calls.length > 0) {
-        items.push(...this.callGroup(index));
+        yield* this.callGroup(index, items);
       } else if (!meta.empty) {
         const { message, tokens, reduced } = this.stored(index);
         items.push(this.item(index, index, showPlain(message), tokens, reduced ? 'reduced' : 'log'));
@@ -241,13 +242,15 @@ class TailView {
     return caller === undefined || this.rangeOf(this.tail[caller]!.seq) !== undefined;
   }
 
-  private callGroup(index: number): ViewItem[] {
+  /** Adds a call and its results to `items`: a message may have more calls than a function may have arguments. */
+  private *callGroup(index: number, items: ViewItem[]): Steps<void> {
     const caller = this.stored(index);
     const { message, calls } = showCaller(caller.message, this.callIds[index]!);
-    const items = [
+    items.push(
       this.item(index, index, message, this.weigh(message, caller), caller.reduced ? 'reduced' : 'log'),
-    ];
-    calls.forEach((call, number) => {
+    );
+    for (const [number, call] of calls.entries()) {
+      if (number % callsPerStep === callsPerStep - 1) yield;
       const answer = this.answeredBy[index]![number] ?? null;
       if (answer === null) {
         const synthetic = syntheticResult(call);
@@ -259,15 +262,15 @@ class TailView {
           role: synthetic.role,
           tool: toolOf(this.metas[index]!, number),
         });
-        return;
+        continue;
       }
       const stored = this.stored(answer);
       const result = showResult(stored.message, call);
       const source = stored.reduced ? 'reduced' : 'log';
       const tool = toolOf(this.metas[index]!, number) ?? (this.tail[answer]!.message.name || null);
       items.push({ ...this.item(answer, index, result, this.weigh(result, stored), source), tool });
-    });
-    return items;
+      yield;
+    }
   }
 
   private orphan(index: number, toolName: string | null): ViewItem {
@@ -275,7 +278,8 @@ class TailView {
     const message = showOrphan(stored.message, this.tail[index]!.seq, toolName);
     const source = stored.reduced ? 'reduced' : 'orphan';
     const tool = this.tail[index]!.message.name || toolName || null;
-    return { ...this.item(index, index, message, this.weigh(message, stored), source), tool };
+    const tokens = message === stored.message ? stored.tokens : countLabelled(message, stored, this.counter);
+    return { ...this.item(index, index, message, tokens, source), tool };
   }
 
   private item(
@@ -307,14 +311,10 @@ class TailView {
     return { message: body, tokens: standIn.tokens, reduced: true };
   }
 
-  /** Counts a message again only if its text or form differs; ids are not counted. */
+  /** Counts a message again only if its text differs. Role, ids, and the field that holds a call are not counted. */
   private weigh(shown: ChatMessage, stored: { message: ChatMessage; tokens: number }): number {
-    const { role, content, name, function_call } = stored.message;
-    const same =
-      shown.role === role &&
-      shown.content === content &&
-      (shown.name ?? null) === (name ?? null) &&
-      (shown.function_call ?? null) === (function_call ?? null);
+    const { content, name } = stored.message;
+    const same = shown.content === content && (shown.name ?? null) === (name ?? null);
     return same ? stored.tokens : countMessage(shown, this.counter);
   }
 }

@@ -2,6 +2,7 @@
 import type { Steps } from '../../steps.js';
 import { BARRIER, secretForms, type SecretForm } from './forms.js';
 import { manifestValues } from './manifest.js';
+import { nextMatch, type Read } from './search.js';
 import { viewsOf, type Span, type View } from './views.js';
 
 export interface Secret extends Span {
@@ -22,12 +23,12 @@ export function* findSecrets(text: string, known: readonly Span[] = []): Steps<S
   for (let round = 0; round < MOST_ROUNDS; round++) {
     const left = withBarriers(text, [...known, ...secrets]);
     const found: Found[] = [];
-    const { plain, joined } = viewsOf(left);
+    const { plain, joined } = yield* viewsOf(left);
     for (const view of plain) yield* searchIn(view, secretForms, found);
     for (const view of joined) {
       const broken: Found[] = [];
       yield* searchIn(view, tokenForms, broken);
-      found.push(...broken.filter(({ from, to }) => /\n|\\n|\+/.test(left.slice(from, to))));
+      for (const one of broken) if (/\n|\\n|\+/.test(left.slice(one.from, one.to))) found.push(one);
     }
     for (const view of plain.slice(0, 2)) yield* encodedIn(view, found);
     if (found.length === 0) break;
@@ -39,25 +40,31 @@ export function* findSecrets(text: string, known: readonly Span[] = []): Steps<S
 const tokenForms = secretForms.filter(({ token }) => token === true);
 
 function* searchIn(view: View, forms: readonly SecretForm[], found: Found[]): Steps<void> {
-  const isThere = signsIn(view.text.toLowerCase());
+  const isThere = yield* signsIn(view.text.toLowerCase());
   for (const one of forms) {
     if (one.signs.length > 0 && !one.signs.some(isThere)) continue;
     const rank = secretForms.indexOf(one);
-    for (const { from, to } of matchesOf(view.text, one))
-      found.push({ ...view.original(from, to), kind: one.kind, rank });
+    yield* matchesOf(view.text, one, ({ from, to }) =>
+      found.push({ ...view.original(from, to), kind: one.kind, rank }),
+    );
     yield;
   }
   if (forms === secretForms)
-    for (const { from, to } of manifestValues(view.text))
+    for (const { from, to } of manifestValues(view.text)) {
+      yield;
       if (!view.text.slice(from, to).includes(BARRIER))
         found.push({ ...view.original(from, to), kind: 'password', rank: secretForms.length });
+    }
 }
 
 /** Whether a text contains a sign. A long text is read once: most signs have three characters that it lacks. */
-function signsIn(lower: string): (sign: string) => boolean {
+function* signsIn(lower: string): Steps<(sign: string) => boolean> {
   const answers = new Map<string, boolean>();
   const triples = lower.length < 1_000 ? null : new Uint8Array(1 << 16);
-  if (triples !== null) for (let at = 2; at < lower.length; at++) triples[tripleEndingAt(lower, at)] = 1;
+  for (let at = 2; triples !== null && at < lower.length; at++) {
+    triples[tripleEndingAt(lower, at)] = 1;
+    if (at % 65_536 === 0) yield;
+  }
   return (sign) => {
     const known = answers.get(sign);
     if (known !== undefined) return known;
@@ -71,14 +78,18 @@ function signsIn(lower: string): (sign: string) => boolean {
 const tripleEndingAt = (text: string, at: number): number =>
   (text.charCodeAt(at - 2) * 1_201 + text.charCodeAt(at - 1) * 37 + text.charCodeAt(at)) & 0xffff;
 
-function* matchesOf(text: string, { form, accepts }: SecretForm): Generator<Span> {
+function* matchesOf(
+  text: string,
+  { form, accepts, reach }: SecretForm,
+  add: (span: Span) => void,
+): Steps<void> {
   let at = 0;
   for (;;) {
-    form.lastIndex = at;
-    const read = form.exec(text);
-    if (read === null) return;
-    const [match] = read;
-    const span = secretOf(read);
+    const next = yield* nextMatch(form, text, at, reach);
+    if (next === null) return;
+    yield;
+    const [match] = next.read;
+    const span = secretOf(next);
     const value = text.slice(span.from, span.to);
     const quoted =
       /["'`“”„«‘「『>]/.test(text[span.from - 1] ?? '') || /["'`”’»」』]/.test(text[span.to] ?? '');
@@ -86,9 +97,9 @@ function* matchesOf(text: string, { form, accepts }: SecretForm): Generator<Span
       value !== '' &&
       !value.includes(BARRIER) &&
       (accepts === undefined || accepts(value, { match, quoted }));
-    if (isSecret) yield span;
+    if (isSecret) add(span);
     // A name inside a value that is no secret may have a secret of its own.
-    at = Math.max(read.index + 1, isSecret ? span.to : span.from);
+    at = Math.max(next.base + next.read.index + 1, isSecret ? span.to : span.from);
   }
 }
 
@@ -96,7 +107,7 @@ function* matchesOf(text: string, { form, accepts }: SecretForm): Generator<Span
  * The span of the group that matched, or of the whole match, without spaces around it. It ends where an escaped line or
  * quotation ends: the reading without escapes has the rest.
  */
-function secretOf(read: RegExpExecArray): Span {
+function secretOf({ read, base }: Read): Span {
   const groups: Record<string, [number, number] | undefined> = read.indices?.groups ?? {};
   const [from, to] = Object.values(groups).find((span) => span !== undefined) ?? [
     read.index,
@@ -105,7 +116,10 @@ function secretOf(read: RegExpExecArray): Span {
   const whole = read.input.slice(from, to);
   const cut = whole.search(/\\[nrt"]/);
   const value = cut === -1 ? whole : whole.slice(0, cut);
-  return { from: from + value.length - value.trimStart().length, to: from + value.trimEnd().length };
+  return {
+    from: base + from + value.length - value.trimStart().length,
+    to: base + from + value.trimEnd().length,
+  };
 }
 
 /** Runs of base64, also over several lines. Their number of characters is a multiple of four, so that a longer run is read on. */
@@ -114,14 +128,20 @@ const printable = /^[\t\n\r\x20-\x7E]*$/;
 
 /** Hides a text in base64 as a whole if it contains a secret. */
 function* encodedIn(view: View, found: Found[]): Steps<void> {
-  for (const { 0: run, index } of view.text.matchAll(encoded)) {
+  for (let at = 0; ;) {
+    const next = yield* nextMatch(encoded, view.text, at);
+    if (next === null) return;
+    yield;
+    const [run] = next.read;
+    const index = next.base + next.read.index;
+    at = index + run.length;
     if (!printable.test(Buffer.from(run.slice(0, 32), 'base64').toString('latin1').slice(0, -1))) continue;
     const text = Buffer.from(run, 'base64')
       .toString('latin1')
       .replace(/[^\x20-\x7E]{1,2}$/, '');
     if (!printable.test(text)) continue;
     const inside: Found[] = [];
-    const { plain } = viewsOf(text);
+    const { plain } = yield* viewsOf(text);
     for (const one of plain) yield* searchIn(one, secretForms, inside);
     const [first] = united(inside);
     if (first) found.push({ ...first, ...view.original(index, index + run.length) });

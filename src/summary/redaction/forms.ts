@@ -23,6 +23,8 @@ export interface SecretForm {
    * takes linear time.
    */
   form: RegExp;
+  /** Characters after its beginning on which it depends whether and where the form matches, if it is more than usual. */
+  reach?: number;
   /** Whether the value is a secret. */
   accepts?: (value: string, given: Given) => boolean;
   /** A token whose form leaves no doubt: it is found also if it is broken over two lines. */
@@ -209,9 +211,10 @@ export const secretForms: readonly SecretForm[] = [
   {
     kind: 'private_key',
     signs: ['private key', 'private-lines'],
+    reach: 20_480,
     // Includes keys that are cut off at either end.
     form: form(
-      `${keyEdge('BEGIN')}(?:(?:(?!-----)[^${BARRIER}]){0,20000}${keyEdge('END')}|(?:\\s{1,4}[A-Za-z0-9+/=]{16,100})*(?:\\s{1,4}[A-Za-z0-9+/=]{1,100})?)|(?<=(?<secret>(?:[A-Za-z0-9+/=]{4,80}\\s{1,4}){1,200}))${keyEdge('END')}|Private-Lines: \\d{1,3}\\s{1,2}(?<secretb>(?:[A-Za-z0-9+/=]{1,80}\\s{1,2}){1,200})`,
+      `${keyEdge('BEGIN')}(?:(?:(?!-----)[^${BARRIER}]){0,20000}${keyEdge('END')}|(?:\\s{1,4}[A-Za-z0-9+/=]{16,100})*(?:\\s{1,4}[A-Za-z0-9+/=]{1,100})?)|(?=${keyEdge('END')})(?<=(?<secret>(?:[A-Za-z0-9+/=]{4,80}\\s{1,4}){1,200}))${keyEdge('END')}|Private-Lines: \\d{1,3}\\s{1,2}(?<secretb>(?:[A-Za-z0-9+/=]{1,80}\\s{1,2}){1,200})`,
     ),
   },
   {

@@ -8,7 +8,7 @@ const MOST_AFTER = 100_000;
 const isManifest = /^[ \t]{0,40}kind:[ \t]{0,4}["']?Secret["']?[ \t]*$/gm;
 const isJsonManifest = /"kind"\s{0,4}:\s{0,4}"Secret"/g;
 const isData = /^([ \t]{0,40})(?:data|stringData):[ \t]*\r?$/;
-const isEntry = /^([ \t]+)["']?[\w.-]{1,200}["']?:[ \t]*(.*?)[ \t]*\r?$/;
+const isEntry = /^([ \t]+)["']?[\w.-]{1,200}["']?:[ \t]*(.*)\r?$/;
 
 export function* manifestValues(text: string): Generator<Span> {
   if (!text.includes('Secret')) return;
@@ -48,13 +48,20 @@ function* valuesIn(text: string, from: number, to: number): Generator<Span> {
     else if (depth >= 0 && indent <= depth) depth = -1;
     else if (depth >= 0 && block >= 0 && indent > block) yield spanOf(at + indent, line.trim());
     else if (depth >= 0 && entry !== null) {
-      const value = entry[2]!;
+      const value = withoutBlanks(entry[2]!);
       block = /^[|>][-+\d]{0,2}$/.test(value) ? indent : -1;
       if (value !== '' && block === -1 && !/^["']{2}$|^\{\{|^\$\{/.test(value))
         yield spanOf(at + line.lastIndexOf(value), value);
     }
     at += line.length + 1;
   }
+}
+
+/** The text without spaces and tabs at its end. */
+function withoutBlanks(text: string): string {
+  let end = text.length;
+  while (text[end - 1] === ' ' || text[end - 1] === '\t') end -= 1;
+  return text.slice(0, end);
 }
 
 const spanOf = (from: number, value: string): Span => ({ from, to: from + value.length });

@@ -58,7 +58,12 @@ interface Hidden extends Span {
 
 function* secretsIn(text: string, shown: Shown): Steps<Hidden[]> {
   const found = yield* findSecrets(text, marksIn(text));
-  return found.map(({ kind, from, to }) => ({ from, to, mark: shown(kind, text.slice(from, to)) }));
+  const hidden: Hidden[] = [];
+  for (const { kind, from, to } of found) {
+    hidden.push({ from, to, mark: shown(kind, text.slice(from, to)) });
+    yield;
+  }
+  return hidden;
 }
 
 function withMarks(text: string, hidden: readonly Hidden[]): string {
@@ -135,8 +140,7 @@ function* besides(hidden: readonly Hidden[], found: Span[], text: string, shown:
     hide(at, to);
     yield;
   }
-  all.push(...kept.slice(nextKept));
-  return all;
+  return [...all, ...kept.slice(nextKept)];
 }
 
 /** Adds the placeholders that the input text already had, except those inside a secret. */

@@ -1,6 +1,8 @@
 /** Other readings of a text: a secret may be escaped, wrapped, or broken by characters that nobody sees. */
 
+import type { Steps } from '../../steps.js';
 import { tokenPrefixes } from './forms.js';
+import { nextMatch } from './search.js';
 
 /** A reading of a text, with the place of each of its characters in the original. */
 export interface View {
@@ -17,7 +19,7 @@ export interface Span {
 const asWritten = (text: string): View => ({ text, original: (from, to) => ({ from, to }) });
 
 /** A reading in which each match of `form` becomes the text that `read` returns; null leaves the match. */
-function reading(view: View, form: RegExp, read: (match: string) => string | null): View | null {
+function* reading(view: View, form: RegExp, read: (match: string) => string | null): Steps<View | null> {
   const pieces: string[] = [];
   // Each piece: its first character here, its first character in `view`, and the length there if it differs.
   const begins: number[] = [];
@@ -33,7 +35,13 @@ function reading(view: View, form: RegExp, read: (match: string) => string | nul
     replaced.push(from);
     length += piece.length;
   };
-  for (const { 0: match, index } of view.text.matchAll(form)) {
+  for (let at = 0; ;) {
+    const next = yield* nextMatch(form, view.text, at);
+    if (next === null) break;
+    yield;
+    const [match] = next.read;
+    const index = next.base + next.read.index;
+    at = index + match.length;
     const piece = read(match);
     if (piece === null) continue;
     add(view.text.slice(copied, index), copied, null);
@@ -96,16 +104,20 @@ const MOST_ESCAPES = 3;
  * The readings in which secrets are searched. `joined` lacks the ends of lines inside words; only tokens whose form leaves no
  * doubt are searched there.
  */
-export function viewsOf(text: string): { plain: View[]; joined: View[] } {
-  const first = withoutUnseen(asWritten(text)) ?? asWritten(text);
+export function* viewsOf(text: string): Steps<{ plain: View[]; joined: View[] }> {
+  const first = (yield* withoutUnseen(asWritten(text))) ?? asWritten(text);
   const plain = [first];
   let escapes: View | null = first;
   for (let depth = 0; depth < MOST_ESCAPES && escapes !== null; depth++) {
-    escapes = withoutEscapes(escapes);
+    escapes = yield* withoutEscapes(escapes);
     if (escapes !== null) plain.push(escapes);
   }
-  const joined = plain.map(withoutLineEnds).filter((view) => view !== null);
-  const decoded = withoutPercents(first);
+  const joined: View[] = [];
+  for (const view of plain) {
+    const without = yield* withoutLineEnds(view);
+    if (without !== null) joined.push(without);
+  }
+  const decoded = yield* withoutPercents(first);
   if (decoded !== null) plain.push(decoded);
   return { plain, joined };
 }

@@ -5,6 +5,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { redactorFor } from '../../../src/summary/redaction/redact.js';
+import { WINDOW } from '../../../src/summary/redaction/search.js';
 
 const redactorOf = (patterns: string[] = [], tenant = 'acme', secrets = true) => {
   const redact = redactorFor({ secrets, patterns }, tenant);
@@ -111,6 +112,48 @@ describe('secrets of known forms', () => {
     ['URLs', 'https://example.com:8080/a@b and user@example.com'],
     ['names that begin alike', 'task-force risk-assessment-of-the-quarterly-report desk_live_view'],
   ])('%s stays unchanged', (_name, text) => expect(redact(text)).toBe(text));
+});
+
+describe('a long text', () => {
+  const prose = 'Some words of prose, and more. ';
+  test.each(known)('is searched across the ends of windows for %s: %j', (_kind, text) => {
+    const alone = redact(`\n${text}\n* `);
+    // An end of a window is before, in and after the secret.
+    for (let early = -1; early <= text.length + 1; early += Math.ceil(text.length / 6)) {
+      const before = prose.repeat(WINDOW).slice(0, 2 * WINDOW - early);
+      const after = prose.repeat(WINDOW / 16);
+      expect(redact(`${before}\n${text}\n* ${after}`)).toBe(`${before}${alone}${after}`);
+    }
+  });
+
+  test('is searched across windows for a value that is longer than one', () => {
+    const lines = `  ${long} ${long}\n`.repeat(100);
+    const text = `${prose.repeat(1_000)}\npassword: |\n${lines}`;
+    expect(lines.length).toBeGreaterThan(WINDOW);
+    expect(redact(`${text}next: 1\n${prose.repeat(1_000)}`)).toMatch(
+      /password: \|\n\s*\[REDACTED:password:[0-9a-f]{8}\]\s*next: 1\nSome/,
+    );
+  });
+
+  test.each([
+    ['lines that may end a key', `private key\n${`${'A'.repeat(20)}\n`.repeat(50_000)}`],
+    ['beginnings of values', 'token="'.repeat(20_000)],
+    ['parts of names', `password ${`${'1'.repeat(40)}_`.repeat(8_000)}`],
+    ['prose', prose.repeat(40_000)],
+  ])('of %s lets other work run between its windows', (_name, text) => {
+    let steps = 0;
+    for (const work = redact.steps!(text); !work.next().done;) steps += 1;
+    expect(steps).toBeGreaterThan((3 * text.length) / WINDOW);
+    expect(steps).toBeGreaterThan(100);
+  });
+
+  test('with manifests whose values have blanks inside takes linear time', () => {
+    const value = `b${' '.repeat(90_000)}b`;
+    const redacted = redact(`kind: Secret\ndata:\n  a: ${value}\n---\n`.repeat(80));
+    expect(redacted).toMatch(
+      /^(?:kind: Secret\ndata:\n {2}a: \[REDACTED:password:[0-9a-f]{8}\]\n---\n){80}$/,
+    );
+  });
 });
 
 describe('the placeholder of a secret', () => {
