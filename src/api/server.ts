@@ -118,7 +118,8 @@ async function answer(
   const access = request.access!;
   const { tenant } = access;
   const { method, lane = 'hot', abandon = method === 'GET' } = operation;
-  const caller: Caller = { tenant, lane, ...(abandon ? { signal: goneSignal(reply) } : {}) };
+  const hold = admission.holder(tenant, reply.raw);
+  const caller: Caller = { tenant, lane, hold, ...(abandon ? { signal: goneSignal(reply) } : {}) };
   const client = service.forTenant(tenant);
   const startWaiting = () => admission.wait(tenant, reply.raw);
   const made = await asCaller(caller, () =>

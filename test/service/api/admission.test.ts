@@ -161,6 +161,22 @@ describe('requests that are slow to arrive', () => {
     await eventually(() => api.load().bodyBytes).toBe(0);
   });
 
+  test('a read of a large context counts with the bodies until its answer is sent', async () => {
+    await serve({ tenantBodyBytes: 300_000, maxBodyBytes: 2_000_000 });
+    const long = [{ role: 'user', content: 'x'.repeat(400_000) }];
+    const stored = { body: { turnId: 't', messages: long } };
+    expect((await by('large')('/v1/sessions/memory/turns', stored)).status).toBe(200);
+    const context = '/v1/sessions/memory/context?budget=1000000';
+    expect((await by('large')(context)).status).toBe(200);
+    const slow = slowBody('large', 1_500);
+    await eventually(() => api.load().bodyBytes).toBe(1_500);
+    const refused = await by('large')(context);
+    expect([refused.status, limitIn(refused)]).toEqual([429, 'bodyBytes']);
+    slow.socket.destroy();
+    await eventually(async () => (await by('large')(context)).status).toBe(200);
+    await eventually(() => api.load().bodyBytes).toBe(0);
+  });
+
   test('a body that arrives byte by byte is refused, a large steady one is not', async () => {
     await serve({ requestTimeoutMs: 60_000, minBodyBytesPerSecond: 100 });
     const drops = slowBody('large');
