@@ -209,17 +209,24 @@ test('the API counts its requests by pattern and status, not by path', async () 
   }
 });
 
-test('labels stay few, for any names of models and currencies in policies', async () => {
-  const metrics = new Metrics();
-  for (let index = 0; index < 200; index++) {
-    const model = createHash('sha256').update(String(index)).digest('hex');
+test('labels have no text of a policy: models count by configured or registered name', async () => {
+  const metrics = new Metrics(['our-summarizer', 'gpt-4o-mini-our-own']);
+  const named = ['our-summarizer', 'gpt-4o-mini-our-own', 'gpt-4o-EVIL', 'openai/gpt-4o', 'EVIL\n"text"'];
+  const unknown = Array.from({ length: 200 }, (_, index) =>
+    createHash('sha256').update(String(index)).digest('hex'),
+  );
+  for (const model of [...named, ...unknown])
     metrics.modelAnswered({ model, result: 'ok', seconds: 1, inputTokens: 1 });
-    metrics.spent(1, model);
-  }
+  for (const currency of unknown) metrics.spent(1, currency);
   metrics.spent(1, 'EUR');
   const text = await metrics.text();
-  expect(samplesOf(text, 'palimpsest_model_calls_total').size).toBe(51);
-  expect(samplesOf(text, 'palimpsest_model_calls_total').get('{model="other",result="ok"}')).toBe(150);
+  expect(text).not.toContain('EVIL');
+  expect(Object.fromEntries(samplesOf(text, 'palimpsest_model_calls_total'))).toEqual({
+    '{model="our-summarizer",result="ok"}': 1,
+    '{model="gpt-4o-mini-our-own",result="ok"}': 1,
+    '{model="gpt-4o",result="ok"}': 2,
+    '{model="other",result="ok"}': 201,
+  });
   expect([...samplesOf(text, 'palimpsest_model_cost_total')]).toEqual([
     ['{currency="other"}', 200],
     ['{currency="EUR"}', 1],
