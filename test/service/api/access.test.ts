@@ -317,6 +317,14 @@ test('while PostgreSQL is away: 503 and no access, never 401; tokens of the conf
     ];
     for (const { status, json } of away)
       expect([status, json]).toMatchObject([503, { failure: 'Store.Unavailable' }]);
+    // The first two callers are on this machine; the others came through a proxy.
+    const address = new RegExp(`${url.port}|127\\.0\\.0\\.1|DATABASE_URL`);
+    const unknown = `plm_${randomBytes(32).toString('base64url')}`;
+    for (const { json, text } of [...away.slice(2), await call('/v1/sessions', unknown, remote)]) {
+      expect(text).not.toMatch(address);
+      expect(json).toMatchObject({ detail: 'The database is not available now.' });
+    }
+    expect(away[0]?.text).toMatch(address);
     const here = await call('/readyz', admin);
     expect(here).toMatchObject({
       status: 503,
