@@ -54,10 +54,10 @@ const servers: Partial<Record<FailureType, string>> = {
   'Identity.Unavailable': 'The identity provider is not available now.',
 };
 
-/** A failure of a server with a fixed text. Its own text may contain addresses, users and databases, which callers elsewhere must not see. */
+/** A failure for callers elsewhere. The text of a server's failure may contain addresses, users and databases. */
 export function withoutAddresses(failure: PalimpsestError): PalimpsestError {
   const text = servers[failure.type];
-  if (text === undefined) return failure;
+  if (text === undefined) return failure.forTenants ?? failure;
   const hint = 'Repeat the request after a moment. The log of the API has the reason.';
   return new PalimpsestError(failure.type, text, { hint, details: failure.details });
 }

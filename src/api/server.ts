@@ -190,6 +190,8 @@ function fail(
     settings.log?.warn({ requestId: request.id, reason: failure.cause.message }, failure.message);
   if (failure.type === 'Temporal.Unavailable' || failure.type === 'Store.Unavailable')
     settings.log?.warn({ requestId: request.id, ...failure.details }, failure.message);
+  if (failure.forTenants)
+    settings.log?.warn({ requestId: request.id, reason: failure.message }, failure.forTenants.message);
   request.failure = failure.type;
   if (typeof failure.details?.['limit'] === 'string') settings.observeRefusal?.(failure.details['limit']);
   const problem = problemOf(isLocal(request.raw) ? failure : withoutAddresses(failure), request.id);

@@ -127,6 +127,28 @@ describe('a worker process', () => {
       expect(text.includes(`"${id}"`)).toBe(false);
   });
 
+  test('logs the words of the endpoint, of which tenants get type and status', async () => {
+    const words = 'no deployment for org-INTERNAL at llm-gw.internal:8443';
+    stack.model.reply([
+      () => ({ status: 404, body: { error: { message: words, code: 'model_not_found' } } }),
+    ]);
+    const policy = { ...smallPolicy, summary: { fallback: 'none' as const } };
+    for (const [index, messages] of dialogue(6).entries())
+      await stack.palimpsest.appendTurn({ session: 'refused', turnId: `t-${index}`, messages, policy });
+    const failure = await stack.palimpsest.compact({ session: 'refused' }).catch((error: unknown) => error);
+    expect(failure).toMatchObject({
+      type: 'Llm.Rejected',
+      message: 'The model endpoint refuses the request (404 model_not_found)',
+      details: { status: 404 },
+    });
+    const { lastError } = await stack.palimpsest.status({ session: 'refused' });
+    const shown = JSON.stringify([failure, (failure as Error).message, lastError]);
+    for (const hidden of ['INTERNAL', 'internal', new URL(stack.model.url).host])
+      expect(shown).not.toContain(hidden);
+    const noted = () => worker.log().find(({ reason }) => String(reason).includes(words));
+    await expect.poll(noted).toMatchObject({ level: 'warn', failure: 'Llm.Rejected' });
+  });
+
   test('reports whether it is ready', async () => {
     expect(await worker.page('/healthz')).toEqual({ status: 200, text: 'ok\n' });
     const { status, text } = await worker.page('/readyz');
