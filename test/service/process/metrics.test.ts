@@ -200,6 +200,23 @@ describe('a log', () => {
     expect(text()).toMatch(/WARN {2}step failed\nError: not stored/);
     expect(text()).not.toContain('secret');
   });
+
+  test('has no line, colour or direction that a text of a caller made', () => {
+    const { log, text } = written('text');
+    const forged = 'x\n23:59:59.999 ERROR token revoked\u001b[31m\r\u009b1m\u2028\u202e';
+    const escaped = 'x\\u000a23:59:59.999 ERROR token revoked\\u001b[31m\\u000d\\u009b1m\\u2028\\u202e';
+    log.info({ session: forged, nested: { [forged]: forged } }, forged);
+    log.warn({ err: new Error(forged) }, 'step failed');
+    log.warn({ err: forged }, 'step failed');
+    const lines = text().split('\n');
+    expect(lines[0]).toContain(` INFO  ${escaped} session=${escaped} nested=`);
+    expect(lines[2]).toBe(`Error: ${escaped}`);
+    // A frame keeps its line.
+    expect(lines[3]).toMatch(/^ +at /);
+    expect(lines.at(-2)).toBe(escaped);
+    expect(text().replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Zl}\p{Bidi_Control}]/u);
+    for (const line of lines) expect(line).not.toMatch(/^23:59:59/);
+  });
 });
 
 test('the API counts its requests by pattern and status, not by path', async () => {
