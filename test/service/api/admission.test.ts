@@ -6,7 +6,6 @@ import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
-import type { PalimpsestClient } from '../../../src/contract/client.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { type RunningApi, startApi } from '../../../src/api/server.js';
 import type { ApiService, ApiSettings } from '../../../src/api/settings.js';
@@ -369,7 +368,7 @@ describe('waits', () => {
 });
 
 /** Notes when a wait has ended, however it ended. */
-function watched(client: Palimpsest, ends: string[]): PalimpsestClient {
+function watched(client: Palimpsest, ends: string[]): Palimpsest {
   return new Proxy(client, {
     get(target, name) {
       if (name !== 'settled') {
