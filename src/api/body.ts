@@ -27,13 +27,16 @@ export const smallBodyBytes = 1024 * 1024;
  * Reads the body of a turn, which may have megabytes. A long body is read in a thread, and its messages stay text.
  * Throws `Input.Invalid`, `Input.TooLarge`.
  */
-export async function readTurnBody(bytes: Buffer, mediaType: string): Promise<unknown> {
+export async function readTurnBody(bytes: Buffer, mediaType: string, tenant?: string): Promise<unknown> {
   if (bytes.length <= shortBody) return readBody(bytes, mediaType);
   if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
   const { buffer, byteLength } = bytes;
   const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
   try {
-    const { rest, messages } = await inThread('readBody', [bytes], byteLength, isWhole ? [buffer] : []);
+    const { rest, messages } = await inThread('readBody', [bytes], byteLength, {
+      moved: isWhole ? [buffer] : [],
+      tenant,
+    });
     if (messages === null || typeof rest !== 'object' || rest === null) return rest;
     return { ...rest, messages: new MessagesText(messages.bytes, messages.count) };
   } catch (error) {

@@ -218,8 +218,9 @@ function readExactly(app: FastifyInstance): void {
     'application/json',
     { parseAs: 'buffer' },
     async (request: FastifyRequest, bytes: Buffer) => {
-      const read = request.routeOptions.config.takesTurns ? readTurnBody : readBody;
-      return read(bytes, request.headers['content-type'] ?? '');
+      const mediaType = request.headers['content-type'] ?? '';
+      if (!request.routeOptions.config.takesTurns) return readBody(bytes, mediaType);
+      return readTurnBody(bytes, mediaType, request.access?.tenant);
     },
   );
 }
