@@ -103,10 +103,16 @@ async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> 
     const failure = error instanceof PalimpsestError ? error : unexpected(phase, error);
     // Attempts that only found the endpoint or the limit busy are not draws; if this heartbeat is lost, they count.
     if (onlyWaits.has(failure.type)) tell(waits + 1);
+    noteRefusal(phase, failure);
     throw toApplicationFailure(failure, { attempt: attempt.draw, drawn });
   } finally {
     clearInterval(beat);
   }
+}
+
+/** Logs the words of an endpoint, which only the operator may read. */
+export function noteRefusal(phase: string, { type, message, hint, forTenants }: PalimpsestError): void {
+  if (forTenants) log.warn('the endpoint refused a request', { phase, failure: type, reason: message, hint });
 }
 
 /**

@@ -14,7 +14,7 @@ import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, digestText, followingOf, previousOf, stateOf } from './asking.js';
-import { type Dependencies, runModelStep } from './run.js';
+import { type Dependencies, noteRefusal, runModelStep } from './run.js';
 import { answerOnce, storeByRule, type Payer } from './digest.js';
 
 export interface SummarizeChunkInput extends Payer {
@@ -56,8 +56,10 @@ export function summarizeChunk(dependencies: Dependencies) {
         const halves = overflows ? await halvesOf(asking, step.chunk, await originals()) : null;
         const rulesServe = step.rulesServe === true && halves === null && isOfChunk(error);
         const made = rulesServe ? await digestByRule(asking, step, await originals()) : null;
+        if (made) noteRefusal('summarize chunk', error);
         if (made) return await storeByRule(dependencies, asking, made, payer, error.type, attempt);
         if (!overflows) throw error;
+        noteRefusal('summarize chunk', error);
         throw toApplicationFailure(error, { attempt: attempt.number, drawn: true, details: [{ halves }] });
       }
     });

@@ -52,6 +52,8 @@ export interface FailureDetails {
   /** Plain JSON numbers and names that explain the failure; never message text. */
   details?: Record<string, string | number | boolean | null>;
   cause?: unknown;
+  /** The same failure for tenants, if this one has texts or addresses of a server that only the operator may read. */
+  forTenants?: PalimpsestError;
 }
 
 /** A typed failure. Its message says what is wrong, its `path` says where, and its `hint` gives the next step. */
@@ -59,17 +61,19 @@ export class PalimpsestError extends Error {
   readonly path?: string;
   readonly hint?: string;
   readonly details?: Record<string, string | number | boolean | null>;
+  readonly forTenants?: PalimpsestError;
 
   constructor(
     readonly type: FailureType,
     message: string,
-    { path, hint, details, cause }: FailureDetails = {},
+    { path, hint, details, cause, forTenants }: FailureDetails = {},
   ) {
     super(message, cause === undefined ? undefined : { cause });
     this.name = 'PalimpsestError';
     this.path = path;
     this.hint = hint;
     this.details = details;
+    if (forTenants !== undefined) this.forTenants = forTenants;
   }
 }
 

@@ -3,7 +3,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { scopes } from '../contract/routes.js';
 import { isLoopbackAddress } from '../process/readiness.js';
-import { isStoredToken, type TokenAccess } from '../store/tokens/tokens.js';
+import { isStoredToken, storedMaker, type TokenAccess } from '../store/tokens/tokens.js';
 import { identityProvider } from './identity.js';
 import { Refused, unauthorized } from './problem.js';
 import { type ApiService, type CompleteSettings, type ConfiguredToken, isLoopback } from './settings.js';
@@ -26,7 +26,7 @@ export function accessOf(settings: CompleteSettings, service: Pick<ApiService, '
       throw unauthorized();
     }
     const stored = await service.accessByToken(token);
-    if (stored) return stored;
+    if (stored) return { ...stored, maker: storedMaker(token) };
     throw unauthorized();
   };
 }
@@ -38,7 +38,7 @@ function configuredTokens(tokens: readonly ConfiguredToken[]): (token: string) =
     const digest = createHash('sha256').update(token).digest();
     let tenant: string | undefined;
     for (const one of known) if (timingSafeEqual(one.digest, digest)) tenant = one.tenant;
-    return tenant === undefined ? undefined : { tenant, scopes };
+    return tenant === undefined ? undefined : { tenant, scopes, maker: { name: 'configuration' } };
   };
 }
 

@@ -96,6 +96,16 @@ export class Admission {
     this.#take('waits', tenant, response);
   }
 
+  /** Counts what the request reads with the bodies, since both take the same memory. */
+  holder(tenant: string, response: ServerResponse): (bytes: number) => void {
+    let held = 0;
+    return (bytes) => {
+      if (bytes <= held) return;
+      this.#take('bodyBytes', tenant, response, bytes - held);
+      held = bytes;
+    };
+  }
+
   load(): Load {
     const { requests, bodyBytes, waits, connections } = this.#shares;
     return {
@@ -122,7 +132,7 @@ type LimitName = 'requests' | 'bodyBytes' | 'waits' | 'connections';
 
 const held: Record<LimitName, string> = {
   requests: 'requests in progress',
-  bodyBytes: 'bytes of bodies in progress',
+  bodyBytes: 'bytes of bodies and contexts in progress',
   waits: 'requests waiting for compactions',
   connections: 'connections',
 };

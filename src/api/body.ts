@@ -30,13 +30,16 @@ export const longBodyBytes = 1024 * 1024;
  * Reads a body. A long one is read in a thread, and its messages stay text. Returns undefined for an empty body.
  * Throws `Input.Invalid`, `Input.TooLarge`.
  */
-export async function readBody(bytes: Buffer, mediaType: string): Promise<unknown> {
+export async function readBody(bytes: Buffer, mediaType: string, tenant?: string): Promise<unknown> {
   if (bytes.length <= shortBodyBytes) return readShortBody(bytes, mediaType);
   if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
   const { buffer, byteLength } = bytes;
   const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
   try {
-    const { rest, messages } = await inThread('readBody', [bytes], byteLength, isWhole ? [buffer] : []);
+    const { rest, messages } = await inThread('readBody', [bytes], byteLength, {
+      moved: isWhole ? [buffer] : [],
+      tenant,
+    });
     if (messages === null || typeof rest !== 'object' || rest === null) return rest;
     return { ...rest, messages: new MessagesText(messages.bytes, messages.count) };
   } catch (error) {

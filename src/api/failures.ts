@@ -1,7 +1,7 @@
 /** Failures before an operation runs: HTTP errors and defects. */
 import type { Duplex } from 'node:stream';
 import { STATUS_CODES } from 'node:http';
-import { isFailure, PalimpsestError } from '../errors.js';
+import { type FailureType, isFailure, PalimpsestError } from '../errors.js';
 import { otherMedia } from './body.js';
 import type { Operation } from './operations/operation.js';
 import { problemMediaType, problemOf, Refused } from './problem.js';
@@ -46,6 +46,20 @@ export function traceOf({ cause }: PalimpsestError): Record<string, unknown> {
   const { code } = cause as { code?: unknown };
   const known = typeof code === 'string' || typeof code === 'number';
   return { error: cause.name, ...(known ? { code } : {}), stack: frames.slice(0, 12) };
+}
+
+const servers: Partial<Record<FailureType, string>> = {
+  'Store.Unavailable': 'The database is not available now.',
+  'Temporal.Unavailable': 'Temporal is not available now.',
+  'Identity.Unavailable': 'The identity provider is not available now.',
+};
+
+/** A failure for callers elsewhere. The text of a server's failure may contain addresses, users and databases. */
+export function withoutAddresses(failure: PalimpsestError): PalimpsestError {
+  const text = servers[failure.type];
+  if (text === undefined) return failure.forTenants ?? failure;
+  const hint = 'Repeat the request after a moment. The log of the API has the reason.';
+  return new PalimpsestError(failure.type, text, { hint, details: failure.details });
 }
 
 /** The error for an unknown path, or for a method that the path does not have. */

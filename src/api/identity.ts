@@ -3,7 +3,7 @@ import { createRemoteJWKSet, errors, type JWTPayload, jwtVerify } from 'jose';
 import { idFault } from '../contract/ids.js';
 import { type Scope, scopes } from '../contract/routes.js';
 import { networkReason, PalimpsestError } from '../errors.js';
-import type { TokenAccess } from '../store/tokens/tokens.js';
+import type { TokenAccess, TokenMaker } from '../store/tokens/tokens.js';
 import { unauthorized } from './problem.js';
 
 export interface IdentitySettings {
@@ -53,7 +53,7 @@ export function identityProvider({
     const tenant = payload[tenantClaim];
     if (typeof tenant !== 'string' || idFault(tenant) !== null)
       throw unauthorized(undefined, new Error(`the claim ${tenantClaim} is not the id of a tenant`));
-    return { tenant, scopes: scopesIn(payload[scopesClaim]) };
+    return { tenant, scopes: scopesIn(payload[scopesClaim]), maker: makerOf(payload) };
   };
 
   async function verified(token: string): Promise<JWTPayload> {
@@ -68,6 +68,14 @@ export function identityProvider({
       });
     }
   }
+}
+
+/** Milliseconds; a provider may give a time that no date reaches. */
+const latestEnd = Date.UTC(9999, 0);
+
+function makerOf({ sub, exp = 0 }: JWTPayload): TokenMaker {
+  const subject = typeof sub === 'string' ? sub.replace(/\p{Cc}/gu, '').slice(0, 100) : '';
+  return { name: `identity:${subject}`, expiresAt: new Date(Math.min(exp * 1_000, latestEnd)) };
 }
 
 function scopesIn(claim: unknown): Scope[] {

@@ -10,7 +10,7 @@ import type { TokenAccess } from '../store/tokens/tokens.js';
 import { accessOf, isLocal } from './access.js';
 import { Admission, closeQueued, type Load } from './admission.js';
 import { longBodyBytes, readBody, refuseEncoded, shortBodyBytes } from './body.js';
-import { answerRaw, asFailure, notThere, traceOf } from './failures.js';
+import { answerRaw, asFailure, notThere, traceOf, withoutAddresses } from './failures.js';
 import { openApiDocument } from './openapi.js';
 import { operations } from './operations/index.js';
 import { jsonMediaType, linesMediaType, type Operation, Streamed } from './operations/operation.js';
@@ -116,7 +116,8 @@ async function answer(
   const access = request.access!;
   const { tenant } = access;
   const { method, lane = 'hot', abandon = method === 'GET' } = operation;
-  const caller: Caller = { tenant, lane, ...(abandon ? { signal: goneSignal(reply) } : {}) };
+  const hold = admission.holder(tenant, reply.raw);
+  const caller: Caller = { tenant, lane, hold, ...(abandon ? { signal: goneSignal(reply) } : {}) };
   const client = service.forTenant(tenant);
   const startWaiting = () => admission.wait(tenant, reply.raw);
   const made = await asCaller(caller, () =>
@@ -155,7 +156,8 @@ async function send(
       for (let text = first; !text.done; text = await next()) yield text.value;
     } catch (error) {
       if (error instanceof CallerGone) throw error;
-      const problem = problemOf(asFailure(error), request.id);
+      const failure = asFailure(error);
+      const problem = problemOf(isLocal(request.raw) ? failure : withoutAddresses(failure), request.id);
       request.failure = problem.failure;
       if (mediaType === linesMediaType) yield `${JSON.stringify({ problem })}\n`;
       // Lets the line go out before the connection is closed.
@@ -184,11 +186,13 @@ function fail(
     settings.log?.info({ requestId: request.id, ...reasonOf(failure.cause) }, 'token refused');
   if (failure.type === 'Identity.Unavailable' && failure.cause instanceof Error)
     settings.log?.warn({ requestId: request.id, reason: failure.cause.message }, failure.message);
-  if (failure.type === 'Temporal.Unavailable')
+  if (failure.type === 'Temporal.Unavailable' || failure.type === 'Store.Unavailable')
     settings.log?.warn({ requestId: request.id, ...failure.details }, failure.message);
+  if (failure.forTenants)
+    settings.log?.warn({ requestId: request.id, reason: failure.message }, failure.forTenants.message);
   request.failure = failure.type;
   if (typeof failure.details?.['limit'] === 'string') settings.observeRefusal?.(failure.details['limit']);
-  const problem = problemOf(failure, request.id);
+  const problem = problemOf(isLocal(request.raw) ? failure : withoutAddresses(failure), request.id);
   reply
     .code(problem.status)
     .headers({ ...headersOf(failure, problem.status), 'x-request-id': request.id })
@@ -211,7 +215,8 @@ function readExactly(app: FastifyInstance): void {
   app.addContentTypeParser(
     'application/json',
     { parseAs: 'buffer' },
-    async (request: FastifyRequest, bytes: Buffer) => readBody(bytes, request.headers['content-type'] ?? ''),
+    async (request: FastifyRequest, bytes: Buffer) =>
+      readBody(bytes, request.headers['content-type'] ?? '', request.access?.tenant),
   );
 }
 

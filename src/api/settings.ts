@@ -1,8 +1,9 @@
 import type { Logger } from 'pino';
 import type { AppendedTurn, TurnOrText } from '../contract/turns.js';
+import type { CreatedToken, TokenRequest } from '../contract/tokens.js';
 import type { PalimpsestClient } from '../contract/client.js';
 import { invalid } from '../errors.js';
-import type { TokenAccess } from '../store/tokens/tokens.js';
+import type { TokenAccess, TokenMaker } from '../store/tokens/tokens.js';
 import type { IdentitySettings } from './identity.js';
 import type { Readiness } from '../process/readiness.js';
 
@@ -70,8 +71,9 @@ export interface ApiSettings {
   metrics?: () => Promise<string>;
 }
 
-/** A client that also takes the messages of a turn as text. */
+/** A client that also takes the messages of a turn as text, and the maker of a token. */
 export interface ApiClient extends Omit<PalimpsestClient, 'appendTurn'> {
+  createTokenBy(maker: TokenMaker | undefined, request: TokenRequest): Promise<CreatedToken>;
   appendTurn(turn: TurnOrText): Promise<AppendedTurn>;
 }
 

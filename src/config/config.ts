@@ -31,6 +31,19 @@ export function embeddingsOf({ embeddings, llm }: Pick<Config, 'embeddings' | 'l
   return { ...rest, model, baseUrl, apiKey, tokensPerMinute: llm.tokensPerMinute };
 }
 
+/** The models that the operator names: for summaries, in limits, and in the deployment's policy. */
+export function configuredModels({
+  summary,
+  limits,
+  policy,
+}: Pick<Config, 'summary' | 'limits' | 'policy'>): string[] {
+  const policies = [policy.file, policy.environment];
+  const named = [summary.model, ...(limits.models ?? [])];
+  return [...named, ...policies.flatMap((one) => [one?.summary?.model, one?.model])].filter(
+    (model) => model !== undefined,
+  );
+}
+
 /** The identity provider of the API; undefined if none is set. */
 export function identityOf({ identity }: Pick<Config, 'identity'>) {
   const { issuer, audience, jwksUrl, ...rest } = identity;

@@ -82,7 +82,8 @@ export interface PalimpsestClient {
   appendTurn(turn: Turn): Promise<AppendedTurn>;
   /**
    * The messages to send to the model now: head, tail and reductions in one read, never longer than the budget. Throws
-   * `Store.SessionNotFound`; `Budget.Unreachable` if not even the smallest possible context fits.
+   * `Store.SessionNotFound`; `Input.TooLarge` if the messages that are not compacted have more than 64 MiB; `Budget.Unreachable`
+   * if not even the smallest possible context fits.
    */
   context: ReadContext;
   /**

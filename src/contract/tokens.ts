@@ -18,7 +18,7 @@ export const tokenRequest = component(
       .datetime({ offset: true, error: 'is not an ISO 8601 time with a time zone' })
       .optional()
       .describe(
-        'End of its validity, ISO 8601 with a time zone, such as 2027-01-31T00:00:00Z. Default: it is valid until it is revoked.',
+        'End of its validity, ISO 8601 with a time zone, such as 2027-01-31T00:00:00Z. Default: it is valid until it is revoked. A token ends with its maker at the latest.',
       ),
   }),
   { description: 'A new token.', example: { name: 'support agent', scopes: ['append', 'read'] } },
@@ -31,10 +31,17 @@ const fields = {
   createdAt: moment,
   expiresAt: moment.nullable(),
   revokedAt: moment.nullable(),
+  createdBy: z
+    .string()
+    .nullable()
+    .describe(
+      'Id of the token that made it; `identity:` and the subject for a JWT, `configuration` for a token of the configuration; null for the command line and for callers without a token.',
+    ),
 };
 
 const example = {
   ...{ id: '6f0d3c0e-6a3d-4d0e-9d1c-0f8f1f6f3c11', name: 'support agent', expiresAt: null, revokedAt: null },
+  createdBy: null,
   ...{ scopes: ['append' as const, 'read' as const], createdAt: '2026-03-02T09:00:00.000Z' },
 };
 

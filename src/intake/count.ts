@@ -25,13 +25,16 @@ export async function countAll(
   messages: readonly ChatMessage[],
   bodies: readonly string[],
   tokenizer: TokenizerName,
+  tenant: string,
 ): Promise<number[]> {
   const counter = counterFor(tokenizer);
   const tokens: number[] = [];
   let since = performance.now();
   for (const [index, message] of messages.entries()) {
     const size = bodies[index]?.length ?? 0;
-    tokens.push(size > largeBody ? await countLarge(message, counter, size) : countMessage(message, counter));
+    tokens.push(
+      size > largeBody ? await countLarge(message, counter, size, tenant) : countMessage(message, counter),
+    );
     if (performance.now() - since < sliceMs) continue;
     await nextTurn();
     since = performance.now();
@@ -39,10 +42,15 @@ export async function countAll(
   return tokens;
 }
 
-function countLarge(message: ChatMessage, counter: TokenCounter, size: number): number | Promise<number> {
+function countLarge(
+  message: ChatMessage,
+  counter: TokenCounter,
+  size: number,
+  tenant: string,
+): number | Promise<number> {
   if (counter.name.startsWith('custom:')) return countInSlices(message, counter);
   if (counter.name.startsWith('chars/')) return countMessage(message, counter);
-  return inThread('count', [message, counter.name], size);
+  return inThread('count', [message, counter.name], size, { tenant });
 }
 
 /** Counts in the same slices as the counter itself, and lets other work run between them. */
@@ -63,6 +71,8 @@ const shortTurn = 64 * 1024;
 
 /** A submitted turn. A short turn is read on the event loop, a long turn in a thread. */
 interface GivenTurn {
+  /** Tenants take turns at the threads. @default work of no tenant */
+  tenant?: string;
   /** Messages in the session's format, as values or as JSON. */
   messages?: unknown;
   /** The messages as they are logged, in place of `messages`. */
@@ -79,15 +89,15 @@ interface TurnToCount {
  * such a turn `counted` may throw these errors instead.
  */
 export function turnToCount(
-  { messages: given, logged }: GivenTurn,
+  { tenant = '', messages: given, logged }: GivenTurn,
   format: FormatName,
   limits: TurnLimits,
 ): TurnToCount {
-  if (logged) return countedHere(turnOf(logged, limits));
+  if (logged) return countedHere(turnOf(logged, limits), tenant);
   if (given instanceof MessagesText) {
     assertTurnMessages(given.count, limits);
     assertTurnBytes(given.bytes.byteLength, limits);
-    return countedInThread(given.bytes, format, limits);
+    return countedInThread(given.bytes, format, limits, tenant);
   }
   if (!Array.isArray(given)) throw invalid('messages must be an array of messages', 'messages');
   assertTurnMessages(given.length, limits);
@@ -95,20 +105,25 @@ export function turnToCount(
   const json = JSON.stringify(given);
   const bytes = Buffer.byteLength(json);
   assertTurnBytes(bytes, limits);
-  if (bytes > shortTurn) return countedInThread(sharedText(json), format, limits);
-  return countedHere(readTurn(given, format, limits));
+  if (bytes > shortTurn) return countedInThread(sharedText(json), format, limits, tenant);
+  return countedHere(readTurn(given, format, limits), tenant);
 }
 
-function countedHere({ messages, ...read }: ReturnType<typeof turnOf>): TurnToCount {
+function countedHere({ messages, ...read }: ReturnType<typeof turnOf>, tenant: string): TurnToCount {
   return {
     counted: async (tokenizer) => {
-      const tokens = await countAll(messages, read.bodies.split('\n'), tokenizer);
+      const tokens = await countAll(messages, read.bodies.split('\n'), tokenizer, tenant);
       return { ...read, tokens, tokenizer };
     },
   };
 }
 
-function countedInThread(json: SharedArrayBuffer, format: FormatName, limits: TurnLimits): TurnToCount {
+function countedInThread(
+  json: SharedArrayBuffer,
+  format: FormatName,
+  limits: TurnLimits,
+  tenant: string,
+): TurnToCount {
   return {
     counted: async (tokenizer) => {
       const counter = tokenizer.startsWith('custom:') ? null : tokenizer;
@@ -117,11 +132,12 @@ function countedInThread(json: SharedArrayBuffer, format: FormatName, limits: Tu
         'readTurnText',
         [json, format, limits, counter],
         size,
+        { tenant },
       );
       return {
         ...read,
         bodies: Buffer.from(bodies),
-        tokens: tokens ?? (await countBodies(textOfShared(bodies), tokenizer)),
+        tokens: tokens ?? (await countBodies(textOfShared(bodies), tokenizer, tenant)),
         tokenizer,
       };
     },
@@ -129,9 +145,9 @@ function countedInThread(json: SharedArrayBuffer, format: FormatName, limits: Tu
 }
 
 /** Counts with a counter that threads do not have. Holds one message at a time as values. */
-async function countBodies(bodies: string, tokenizer: TokenizerName): Promise<number[]> {
+async function countBodies(bodies: string, tokenizer: TokenizerName, tenant: string): Promise<number[]> {
   const tokens: number[] = [];
   for (const body of bodies.split('\n'))
-    tokens.push(...(await countAll([parseBody(body).message], [body], tokenizer)));
+    tokens.push(...(await countAll([parseBody(body).message], [body], tokenizer, tenant)));
   return tokens;
 }

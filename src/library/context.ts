@@ -23,18 +23,22 @@ import { compactionEnded } from './waiting.js';
 /** Number of reads without a lock that commits and other readers may overtake. The next read takes a lock. */
 const lockFreeReads = 3;
 
+/** Maximum bytes of the messages of which a context is made, if no turn may have more than half of them. */
+const mostContextBytes = 64 * 1024 * 1024;
+
 /** Reads the context with one statement, unless it needs new reductions to fit its budget. */
 export async function readContext(
-  { pool, watch }: Connections,
+  { pool, watch, turnLimits }: Connections,
   ids: SessionIds,
   { format, budget, waitMs = 0 }: Omit<ContextRequest, 'session'>,
 ): Promise<SessionContext> {
   if (waitMs > 0) await compactionEnded({ pool, watch }, ids, waitMs);
   const key = budget ?? 'own';
+  const mostBytes = Math.max(mostContextBytes, 2 * turnLimits.maxBytes);
   const fit = (found: Parameters<typeof fitted>[1]) =>
     inSlices(fitted(ids.session, found, { format, budget }), currentCaller()?.signal);
   for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
-    const found = await readContextSource(pool, ids, key);
+    const found = await readContextSource(pool, ids, key, mostBytes);
     const { context, budget: within, reductions } = await fit(found);
     if (reductions.length === 0) return context;
     // Reductions are stored when they are first applied, so that every later read until the next commit starts with
@@ -44,7 +48,7 @@ export async function readContext(
     if (await saveReductions(pool, found.session, { generation, seen, budget: within, reductions }))
       return context;
   }
-  return (await readContextLocked(pool, ids, key, fit)).context;
+  return (await readContextLocked(pool, ids, key, mostBytes, fit)).context;
 }
 
 /**

@@ -68,6 +68,7 @@ import {
   listTokens,
   revokeToken,
   type TokenAccess,
+  type TokenMaker,
 } from '../store/tokens/tokens.js';
 import { sessionWorkflowId } from '../temporal/names.js';
 import { Backfills } from './backfills.js';
@@ -341,6 +342,11 @@ export class Palimpsest implements PalimpsestClient {
 
   async createToken(request: TokenRequest): Promise<CreatedToken> {
     return createToken(this.connections.pool, this.tenant, request);
+  }
+
+  /** For an API: `maker` is the caller's own token. @internal */
+  async createTokenBy(maker: TokenMaker | undefined, request: TokenRequest): Promise<CreatedToken> {
+    return createToken(this.connections.pool, this.tenant, request, maker);
   }
 
   async tokens(): Promise<ApiToken[]> {

@@ -1,5 +1,5 @@
 import { APIConnectionError, APIConnectionTimeoutError, APIError, APIUserAbortError } from 'openai';
-import { PalimpsestError, type FailureType } from '../errors.js';
+import { type FailureDetails, PalimpsestError, type FailureType } from '../errors.js';
 import { EndpointRefusal, quote, saysContextOverflow } from './refusal.js';
 
 /**
@@ -40,24 +40,18 @@ export function classify(error: unknown, context: CallContext): unknown {
   if (error instanceof PalimpsestError || isAbort(error)) return error;
   if (error instanceof EndpointRefusal) return refused(error, context);
   if (error instanceof APIConnectionTimeoutError) {
-    return new PalimpsestError(
-      'Llm.Unavailable',
-      `The model endpoint did not answer within ${context.timeoutMs} ms.`,
-      {
-        hint: `The call is retried later. If this happens often, ${context.baseUrl} is overloaded or the chunks are too large for it.`,
-      },
-    );
+    return ofEndpoint(context, 'Llm.Unavailable', (where) => ({
+      message: `The model endpoint did not answer within ${context.timeoutMs} ms.`,
+      hint: `The call is retried later. If this happens often, ${where} is overloaded or the chunks are too large for it.`,
+    }));
   }
   if (error instanceof APIConnectionError) {
     const code = causeCode(error);
-    return new PalimpsestError(
-      'Llm.Unavailable',
-      `The connection to the model endpoint failed${code && ` (${code})`}.`,
-      {
-        hint: `The call is retried later. Check that ${context.baseUrl} (OPENAI_BASE_URL) is up and reachable from the worker.`,
-        details: code ? { code } : undefined,
-      },
-    );
+    return ofEndpoint(context, 'Llm.Unavailable', (where) => ({
+      message: `The connection to the model endpoint failed${code && ` (${code})`}.`,
+      hint: `The call is retried later. Check that ${where} (OPENAI_BASE_URL) is up and reachable from the worker.`,
+      details: code ? { code } : undefined,
+    }));
   }
   if (error instanceof APIError && error.status !== undefined) {
     const { status, headers } = error as APIError<number, Headers | undefined>;
@@ -73,25 +67,39 @@ export function classify(error: unknown, context: CallContext): unknown {
   return error;
 }
 
+/** Tenants get the failure without the endpoint's address and words. */
+function ofEndpoint(
+  { baseUrl }: CallContext,
+  type: FailureType,
+  told: (where: string, isTenant: boolean) => FailureDetails & { message: string },
+): PalimpsestError {
+  const tenants = told('the endpoint', true);
+  const own = told(baseUrl, false);
+  const forTenants = new PalimpsestError(type, tenants.message, tenants);
+  return new PalimpsestError(type, own.message, { ...own, forTenants });
+}
+
 function refused(refusal: EndpointRefusal, context: CallContext): PalimpsestError {
   const type = typeOf(refusal);
   const said = quote(refusal.error.message, context);
-  const code = [refusal.error.code, refusal.error.type].find((word) => /^[\w.:-]{1,64}$/.test(word)) ?? null;
+  const codeLike = (form: RegExp) =>
+    [refusal.error.code, refusal.error.type].find((word) => form.test(word)) ?? null;
   const retryAfterMs =
     type === 'Llm.RateLimited' || type === 'Llm.Unavailable' ? retryAfter(refusal.headers, Date.now()) : null;
-  return new PalimpsestError(
-    type,
-    `${whatHappened[type]} (${[refusal.status, code].filter(Boolean).join(' ')})${said && `: ${said}`}`,
-    {
-      hint: hintFor(type, refusal, context),
+  return ofEndpoint(context, type, (where, isTenant) => {
+    const code = codeLike(isTenant ? /^[a-z_]{1,64}$/i : /^[\w.:-]{1,64}$/);
+    const status = [refusal.status, code].filter(Boolean).join(' ');
+    return {
+      message: `${whatHappened[type]} (${status})${isTenant || said === '' ? '' : `: ${said}`}`,
+      hint: hintFor(type, refusal, { ...context, baseUrl: where }),
       details: {
         status: refusal.status,
         ...(code === null ? {} : { code }),
         ...(type === 'Llm.Rejected' && isFiltered(refusal) ? { filtered: true } : {}),
         ...(retryAfterMs === null ? {} : { retryAfterMs }),
       },
-    },
-  );
+    };
+  });
 }
 
 type RefusalType = Extract<

@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache';
 import type OpenAI from 'openai';
 import type { SummaryRequest } from '../summary/ask/prompts.js';
 import type { SummarySchema } from '../summary/answer/structured.js';
@@ -35,9 +36,12 @@ const smallestRatio = 0.4;
 /** A model that needs more than this many times the wanted output for reasoning is unsuitable as a summarizer. */
 const largestFactor = 8;
 
-/** Remembers for the life of the process which requests the models of one base URL accept, learnt from refusals. */
+/** Policies may name any model; the process remembers the ones used last. */
+const mostModels = 1_000;
+
+/** Remembers which requests the models of one base URL accept, learnt from refusals. */
 export class Endpoint {
-  readonly #models = new Map<string, Traits>();
+  readonly #models = new LRUCache<string, Traits>({ max: mostModels });
 
   traitsOf(model: string): Traits {
     return (

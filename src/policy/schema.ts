@@ -5,7 +5,7 @@ import { tokenizerNames } from '../tokens/counter.js';
 import { complain } from './issues.js';
 import { list } from './list.js';
 import { reduceSchema } from './reduce-schema.js';
-import { milliseconds, positive, summarySchema, tokens } from './summary-schema.js';
+import { milliseconds, modelName, positive, summarySchema, tokens } from './summary-schema.js';
 
 const share = z.number().gt(0).max(1);
 
@@ -223,11 +223,7 @@ export const policySchema = z.strictObject({
     .describe(
       '`false` turns off automatic compaction and the reductions that make a context fit its budget. The context is then the newest head, if there is one, and all later messages, whatever their size. Default true.',
     ),
-  model: z
-    .string()
-    .min(1)
-    .optional()
-    .describe("The agent's model. It determines the default window and tokenizer."),
+  model: modelName.optional().describe("The agent's model. It determines the default window and tokenizer."),
   contextWindow: tokens
     .optional()
     .describe(

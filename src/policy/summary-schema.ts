@@ -7,6 +7,9 @@ export const positive = z.int().min(1);
 export const milliseconds = z.int().min(0).max(MONTH_MS);
 export const tokens = positive.max(100_000_000);
 
+/** Name of a model. No provider's names come near 200 characters. */
+export const modelName = z.string().min(1).max(200);
+
 const sectionKeys = ['intent', 'constraints', 'decisions', 'artifacts', 'facts', 'state', 'next'] as const;
 
 const sectionSchema = z
@@ -39,9 +42,7 @@ export const summarySchema = z.strictObject({
     .enum(['model', 'extractive'])
     .optional()
     .describe('The summarizer. `extractive` never calls a model. Default `model`.'),
-  model: z
-    .string()
-    .min(1)
+  model: modelName
     .optional()
     .describe(
       "Summarizer's model. Default: the worker's `PALIMPSEST_SUMMARY_MODEL`, else the agent's model.",

@@ -52,12 +52,30 @@ function plainError(error: unknown): unknown {
 /** `12:00:00.000 INFO  compaction committed session=s-1 tokensBefore=9000` */
 function readable(line: string): string {
   const { time, level, msg = '', error, err, ...rest } = JSON.parse(line) as Record<string, unknown>;
-  const failure = (error ?? err) as PlainError | undefined;
+  const thrown = error ?? err;
+  const failure =
+    typeof thrown === 'string' ? { type: '', message: thrown } : (thrown as PlainError | undefined);
   const facts = Object.entries(rest).map(
     ([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
   );
-  const stack = failure === undefined ? '' : `\n${failure.stack ?? failure.message}`;
-  return `${String(time).slice(11, 23)} ${String(level).toUpperCase().padEnd(5)} ${[String(msg), ...facts].join(' ')}${stack}\n`;
+  const stack = failure === undefined ? '' : `\n${stackOf(failure)}`;
+  return `${String(time).slice(11, 23)} ${String(level).toUpperCase().padEnd(5)} ${oneLine([String(msg), ...facts].join(' '))}${stack}\n`;
+}
+
+/** Only the frames have lines of their own. */
+function stackOf({ message, stack = message }: PlainError): string {
+  return stack
+    .split(/\n(?= +at )/)
+    .map(oneLine)
+    .join('\n');
+}
+
+/** Escapes what could begin a line of its own, steer a terminal or turn the direction of writing. */
+function oneLine(text: string): string {
+  return text.replace(
+    /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 }
 
 /** The SDK warns about queues that serve only steps and no workflows. Such queues are intended here. */

@@ -3,6 +3,7 @@
  * tenants, sessions or runs, and never text.
  */
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { registeredModel } from '../tokens/windows.js';
 
 export interface CompactionFigures {
   reason: string;
@@ -36,9 +37,6 @@ export interface RequestFigures {
  */
 const mostCost = 1_000_000;
 
-/** Beyond this number, models of one process are counted as `other`, because policies may name any. */
-const mostModels = 50;
-
 const short = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 const long = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 180, 600];
 const sizes = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_000_000];
@@ -46,7 +44,7 @@ const sizes = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000,
 /** The metrics of one process: created once, then passed to activities, worker and API. */
 export class Metrics {
   readonly registry = new Registry();
-  readonly #models = new Set<string>();
+  readonly #configured: ReadonlySet<string>;
 
   readonly #compactions = this.#counter('compactions_total', 'Compactions that ended', [
     'outcome',
@@ -145,7 +143,9 @@ export class Metrics {
     ['limit'],
   );
 
-  constructor() {
+  /** `models`: the names that the deployment's configuration gives. */
+  constructor(models: Iterable<string> = []) {
+    this.#configured = new Set(models);
     collectDefaultMetrics({ register: this.registry });
   }
 
@@ -268,9 +268,9 @@ export class Metrics {
     return this.registry.metrics();
   }
 
+  /** Tenants may name any model in their policies; a label never has a text of theirs. */
   #known(model: string): string {
-    if (this.#models.size < mostModels) this.#models.add(model);
-    return this.#models.has(model) ? model : 'other';
+    return this.#configured.has(model) ? model : (registeredModel(model) ?? 'other');
   }
 
   #counter(name: string, help: string, labelNames: string[]): Counter {

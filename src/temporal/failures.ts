@@ -42,11 +42,12 @@ export function isDrawnAgain({ type }: PalimpsestError, draw: number): boolean {
   return drawnAgain.has(type) && draw < badOutputAttempts;
 }
 
-/** Turns a typed failure into one that Temporal shows, retries and passes to the workflow. */
+/** Turns a typed failure into one that Temporal shows, retries and passes to the workflow, in the words for tenants. */
 export function toApplicationFailure(
-  error: PalimpsestError,
+  thrown: PalimpsestError,
   { attempt, drawn, details }: FailureContext,
 ): ApplicationFailure {
+  const error = thrown.forTenants ?? thrown;
   const redraw = drawn && isDrawnAgain(error, attempt);
   const unforeseen =
     error.type === 'Worker.Failed' && attempt < (drawn ? unexpectedAttempts.model : unexpectedAttempts.other);

@@ -67,6 +67,12 @@ export function isKnownAnthropicModel(model: string): boolean {
 
 /** Tokens of a known model's window, or undefined. @internal Tests call it with vendors' names. */
 export function windowOfModel(model: string): number | undefined {
+  const row = registeredModel(model);
+  return row === undefined ? undefined : windows[row];
+}
+
+/** The name in the registry that applies to a model, such as `gpt-4o` to `openai/gpt-4o-2024-08-06`; undefined for none. */
+export function registeredModel(model: string): string | undefined {
   const name = modelName(model);
   let longest = '';
   for (const prefix of Object.keys(windows)) {
@@ -74,7 +80,7 @@ export function windowOfModel(model: string): number | undefined {
     // `o1` matches `o1-2024-12-17` but not `o10`; `gpt-5` does not match `gpt-5.9`, whose window is unknown.
     if (name.startsWith(prefix) && /^$|[-:@_]/.test(ends) && prefix.length > longest.length) longest = prefix;
   }
-  return windows[longest];
+  return longest === '' ? undefined : longest;
 }
 
 export interface ResolvedWindow {

@@ -1,5 +1,5 @@
 import { orchestrates, type WorkerRole } from '../config/schema.js';
-import { embeddingsOf, type Config } from '../config/config.js';
+import { configuredModels, embeddingsOf, type Config } from '../config/config.js';
 import { createLogger, installRuntime } from '../process/logging.js';
 import { Metrics } from '../process/metrics.js';
 import { startStatusServer, type StatusServer } from '../process/readiness.js';
@@ -22,7 +22,7 @@ export interface WorkerProcess {
 export async function runWorkerProcess(config: Config, options: WorkerProcess): Promise<void> {
   const { database, temporal, roles = config.worker.roles, signal } = options;
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
-  const metrics = config.metrics.address === undefined ? undefined : new Metrics();
+  const metrics = config.metrics.address === undefined ? undefined : new Metrics(configuredModels(config));
   const { sdkMetrics } = await installRuntime(log, metrics !== undefined);
   const running = await startWorker({
     ...workerSettings(config, database, temporal),

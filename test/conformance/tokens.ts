@@ -15,7 +15,12 @@ export const tokens: Case[] = [
       const after = await client.tokens();
       return [
         /^plm_[\w-]{43}$/.test(token),
-        { ...listed, id: typeof listed.id, expiresAt: listed.expiresAt === '2999-01-31T10:00:00.000Z' },
+        {
+          ...listed,
+          id: typeof listed.id,
+          createdBy: 'createdBy' in listed,
+          expiresAt: listed.expiresAt === '2999-01-31T10:00:00.000Z',
+        },
         JSON.stringify(before) === JSON.stringify([listed]),
         revoked.revokedAt !== null && revoked.revokedAt === again.revokedAt,
         JSON.stringify(after) === JSON.stringify([revoked]),
@@ -24,7 +29,14 @@ export const tokens: Case[] = [
     },
     expected: [
       true,
-      { id: 'string', name: 'agent', scopes: ['append', 'read'], expiresAt: true, revokedAt: null },
+      {
+        id: 'string',
+        name: 'agent',
+        scopes: ['append', 'read'],
+        expiresAt: true,
+        revokedAt: null,
+        createdBy: true,
+      },
       true,
       true,
       true,

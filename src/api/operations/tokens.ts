@@ -10,12 +10,12 @@ export const tokens = [
     tag,
     summary: 'Make a token of the tenant',
     description:
-      'The answer contains the token itself, which no later answer does. The caller can give only scopes that its own token has.',
+      "The answer contains the token itself, which no later answer does. The caller can give only scopes that its own token has, and the token ends with the caller's at the latest.",
     body: tokenRequest,
     answer: createdToken,
     handle: async ({ client, access, body }) => {
       for (const scope of body.scopes) needScope(access, scope);
-      return new Reply(200, await client.createToken(body), { 'cache-control': 'no-store' });
+      return new Reply(200, await client.createTokenBy(access.maker, body), { 'cache-control': 'no-store' });
     },
   }),
   operation({

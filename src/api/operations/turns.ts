@@ -53,7 +53,7 @@ export const turns = [
         headers: { ETag: 'The same ETag as before.' },
       },
     },
-    failures: ['Store.SessionNotFound', 'Budget.Unreachable'],
+    failures: ['Store.SessionNotFound', 'Input.TooLarge', 'Budget.Unreachable'],
     waits: ({ wait }) => wait !== undefined && wait > 0,
     handle: async ({ client, params, query: { wait, ...shape }, headers }) => {
       const known = entityTags(headers['if-none-match']);

@@ -74,7 +74,7 @@ function addList(group: CommandGroup): void {
       name: 'list',
       summary: 'list the tokens of the tenant',
       description:
-        'Lists id, state, age, scopes and name of each token, oldest first. The tokens themselves are not stored.',
+        'Lists id, state, age, scopes, name and maker of each token, oldest first. The tokens themselves are not stored.',
       examples: [['palimpsest token list --tenant acme', 'the expired and revoked ones included']],
     },
     async (run) => {
@@ -91,6 +91,13 @@ function addList(group: CommandGroup): void {
           { head: 'age', value: ({ createdAt }) => ago(createdAt), align: 'right', dispensable: 1 },
           { head: 'scopes', value: ({ scopes: own }) => own.join(' '), least: 12, shorten: 'end' },
           { head: 'name', value: ({ name }) => name, least: 10, shorten: 'end' },
+          {
+            head: 'made by',
+            value: ({ createdBy }) => createdBy ?? '',
+            least: 8,
+            shorten: 'end',
+            dispensable: 2,
+          },
         ],
         tokens,
       );

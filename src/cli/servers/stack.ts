@@ -1,7 +1,7 @@
 import path from 'node:path';
 import pino from 'pino';
 import type { RunningApi } from '../../api/server.js';
-import { embeddingsOf, identityOf, type Config } from '../../config/config.js';
+import { configuredModels, embeddingsOf, identityOf, type Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
 import { createLogger, installRuntime, type InstalledRuntime } from '../../process/logging.js';
 import { Metrics, type RequestFigures } from '../../process/metrics.js';
@@ -39,7 +39,7 @@ export async function openStack(
   { say, api: withApi }: { say: (line: string) => void; api: boolean },
 ): Promise<Stack> {
   const { log, sdkMetrics } = await installFileLog(config);
-  const metrics = new Metrics();
+  const metrics = new Metrics(configuredModels(config));
   // Bundled while the servers start.
   const bundle = loadWorkflowBundle(config.temporal, config.cacheDir);
   bundle.catch(() => {});

@@ -1,11 +1,13 @@
 /**
  * A few threads for work that would block the event loop: bodies and turns with many messages or megabytes. They start on first
- * use and do not keep the process alive. One of them takes only short work, so that no short job waits long behind long ones.
+ * use and do not keep the process alive. One of them takes only short work, so that no short job waits long behind long ones, and
+ * tenants take turns.
  */
 import { availableParallelism } from 'node:os';
 import { Worker, type TransferListItem } from 'node:worker_threads';
 import { PalimpsestError, type FailureDetails, type FailureType } from '../../errors.js';
 import type { Jobs } from './jobs.js';
+import { TaskQueue } from './queue.js';
 
 export interface Question {
   name: keyof Jobs;
@@ -26,6 +28,7 @@ const mostLong = mostThreads - 1;
 const mostHeapMb = 1_024;
 
 interface Task extends Question {
+  tenant: string;
   long: boolean;
   moved: TransferListItem[];
   done(answer: Answer): void;
@@ -38,20 +41,21 @@ interface Thread {
 }
 
 const threads = new Set<Thread>();
-const waiting: Task[] = [];
+const waiting = new TaskQueue<Task>(mostLong);
 
 /**
  * @param size bytes or code units of the input
  * @param moved buffers that are moved instead of copied; they are empty here afterwards
+ * @param tenant the tenant whose work it is; '' for none
  */
 export async function inThread<Name extends keyof Jobs>(
   name: Name,
   given: Parameters<Jobs[Name]>,
   size: number,
-  moved: TransferListItem[] = [],
+  { moved = [], tenant = '' }: { moved?: TransferListItem[]; tenant?: string } = {},
 ): Promise<ReturnType<Jobs[Name]>> {
   const answer = await new Promise<Answer>((done, broken) => {
-    waiting.push({ name, given, long: size > longFrom, moved, done, broken });
+    waiting.push({ name, given, tenant, long: size > longFrom, moved, done, broken });
     next();
   });
   if ('result' in answer) return answer.result as ReturnType<Jobs[Name]>;
@@ -62,13 +66,10 @@ export async function inThread<Name extends keyof Jobs>(
 /** Assigns waiting work to free threads. */
 function next(): void {
   for (;;) {
-    const busy = [...threads].filter(({ task }) => task !== null);
-    const mayBeLong = busy.filter(({ task }) => task?.long).length < mostLong;
-    const at = waiting.findIndex(({ long }) => mayBeLong || !long);
-    if (at < 0) return;
+    const running = [...threads].flatMap(({ task }) => task ?? []);
+    if (!waiting.has(running)) return;
     const free = [...threads].find(({ task }) => task === null) ?? startThread();
-    if (!free) return;
-    const [task] = waiting.splice(at, 1);
+    const task = free && waiting.take(running);
     if (!task) return;
     free.task = task;
     free.worker.ref();

@@ -231,7 +231,7 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
     const logged = turn.logged ?? { messages: [], times: [] };
     const serialized = serialize(logged);
     const messages = logged.messages.map((message) => splitNative(message).message);
-    const tokens = await countAll(messages, serialized.bodies.split('\n'), tokenizer);
+    const tokens = await countAll(messages, serialized.bodies.split('\n'), tokenizer, turn.tenant);
     prepared.push([turn, { ...serialized, tokens, tokenizer }]);
   }
   try {

@@ -17,6 +17,11 @@ export interface Caller {
   lane: Lane;
   /** Aborted with a `CallerGone` when the caller no longer waits. Absent: the work is always finished. */
   signal?: AbortSignal;
+  /**
+   * Counts for the tenant, until the answer is sent, the largest number of bytes that one of the calls names. Throws
+   * `Tenant.LimitReached` or `Api.Overloaded`. Absent: memory is not shared with other tenants.
+   */
+  hold?: (bytes: number) => void;
 }
 
 /** The caller no longer waits for the answer. */

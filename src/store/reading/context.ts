@@ -9,7 +9,7 @@ import { toHead, toLogged } from '../log/messages.js';
 import { addReductions } from '../compactions/reductions.js';
 import { isStale } from '../compactions/redacted.js';
 import { redactMemory } from '../compactions/restore.js';
-import { isFailure } from '../../errors.js';
+import { isFailure, PalimpsestError } from '../../errors.js';
 import {
   checkIds,
   checkIncarnation,
@@ -34,17 +34,23 @@ export interface HeadFacts {
   parts: number;
 }
 
+/** Bytes of messages that a read loads without counting them for its tenant. */
+const uncountedBytes = 256 * 1024;
+
 /**
  * Reads everything that a context consists of, in one statement that sees one snapshot: the session, its leading
  * system messages, head and tail, and the reductions committed with the generation or stored for `budget` (context
- * tokens; `own`: the budget of the session's policy). Reads no evicted message. Throws `Store.SessionNotFound`.
+ * tokens; `own`: the budget of the session's policy). Reads no evicted message. `mostBytes`: maximum bytes of system
+ * messages and tail together. If they have more than 256 KiB, the caller's tenant holds them, and the statement runs again.
+ * Throws `Store.SessionNotFound`, `Input.TooLarge`, `Tenant.LimitReached` or `Api.Overloaded`.
  */
 export async function readContextSource(
   pool: Pool,
   ids: SessionIds,
   budget: number | 'own',
+  mostBytes = Infinity,
 ): Promise<{ session: SessionRow; source: ContextSource }> {
-  const rows = await readPresent(pool, ids, withBodies, budget);
+  const rows = await readPresent(pool, ids, (query) => readMessages(query, ids, budget, mostBytes));
   return inSlices(sourceOf(rows, ids, knownTenants(pool)), currentCaller()?.signal);
 }
 
@@ -56,11 +62,12 @@ export async function readContextLocked<Reduced extends { reductions: Reduction[
   pool: Pool,
   ids: SessionIds,
   budget: number | 'own',
+  mostBytes: number,
   reduce: (read: { session: SessionRow; source: ContextSource }) => Promise<Reduced>,
 ): Promise<Reduced> {
   return withSession(pool, ids, async (tx) => {
     await lockSession(tx, ids);
-    const rows = await readSnapshot(tx.query, ids, withBodies, budget);
+    const rows = await readMessages(tx.query, ids, budget, mostBytes);
     const found = await inSlices(sourceOf(rows, ids, tx.known), currentCaller()?.signal);
     const reduced = await reduce(found);
     await addReductions(
@@ -110,7 +117,7 @@ export async function readTailMetas(
   tail: MessageMeta[];
   reductions: Reduction[];
 }> {
-  const rows = await readPresent(pool, ids, withoutBodies, 0);
+  const rows = await readPresent(pool, ids, (query) => readMetas(query, ids));
   const of = (part: Part) => rows.filter((row) => row.part === part);
   const session = sessionOf(rows, ids, knownTenants(pool));
   const [head] = of('head');
@@ -142,7 +149,7 @@ interface SnapshotRow {
   last: number;
   tokens: number;
   body: string | null;
-  /** Role of a message, kind of a reduction, figures of a head. */
+  /** Role of a message, kind of a reduction, figures of a head, bytes of a session's messages in its context. */
   kind: string | null;
   calls: string | null;
   answers: string | null;
@@ -154,14 +161,24 @@ interface SnapshotRow {
 const ownSession = `${sessionWithTenant('(select $1::text as tenant_id, $2::text as session_id) ids')}
   where s.session_id is not null`;
 
+const inSystem =
+  'tenant_id = $1 and session_id = $2 and seq >= 1 and seq <= (select system_through_seq from s)';
+const inTail = `tenant_id = $1 and session_id = $2
+  and seq > (select greatest(through_seq, system_through_seq) from s) and seq < (select next_seq from s)`;
+
+/** The length of a long text is read without the text. */
+const bytesIn = (range: string) =>
+  `(select coalesce(sum(octet_length(body)), 0) from palimpsest.messages where ${range})`;
+
 /**
  * The bounds come from sub-selects, so that each range of messages is one scan of the primary key with any
  * statistics. The upper bound helps the planner, which assumes that a range with two ends is small.
  */
-function snapshotStatement(messageColumns: string): string {
+function snapshotStatement(messageColumns: string, size = { select: 'null::text', where: '' }): string {
   return `
-with s as materialized (${ownSession})
-select 'session' as part, 0 as first, 0 as last, 0 as tokens, row_to_json(s)::text as body, null::text as kind,
+with s as materialized (${ownSession}),
+  size as materialized (select (${bytesIn(inSystem)} + ${bytesIn(inTail)})::float8 as bytes)
+select 'session' as part, 0 as first, 0 as last, 0 as tokens, row_to_json(s)::text as body, ${size.select} as kind,
   null::text as calls, null::text as answers, null::boolean as empty, null::float8 as at
 from s
 union all
@@ -174,12 +191,11 @@ where tenant_id = $1 and session_id = $2
 union all
 select 'system', seq, seq, tokens, ${messageColumns}
 from palimpsest.messages
-where tenant_id = $1 and session_id = $2 and seq >= 1 and seq <= (select system_through_seq from s)
+where ${inSystem} ${size.where}
 union all
 select 'tail', seq, seq, tokens, ${messageColumns}
 from palimpsest.messages
-where tenant_id = $1 and session_id = $2
-  and seq > (select greatest(through_seq, system_through_seq) from s) and seq < (select next_seq from s)
+where ${inTail} ${size.where}
 union all
 (select 'reduction', from_seq, through_seq, tokens, body, kind, null, null, null, null
 from palimpsest.reductions
@@ -190,6 +206,10 @@ order by budget, position)`;
 
 const withBodies = snapshotStatement(
   'body, null::text, null::text, null::text, null::boolean, extract(epoch from at)::float8 * 1000',
+  {
+    select: '(select bytes from size)::text',
+    where: 'and (select bytes from size) <= $4::float8',
+  },
 );
 
 const withoutBodies = snapshotStatement(
@@ -219,25 +239,54 @@ async function redactIfStale(
 async function readPresent(
   pool: Pool,
   ids: SessionIds,
-  statement: string,
-  budget: number | 'own',
+  readRows: (query: Query) => Promise<SnapshotRow[]>,
 ): Promise<SnapshotRow[]> {
   const query = reading(pool, ids);
-  const rows = await readSnapshot(query, ids, statement, budget);
+  const rows = await readRows(query);
   const session = sessionOf(rows, ids, knownTenants(pool));
   const present = await upToDate(pool, session);
   const isRedacted = await redactIfStale(pool, present, rows);
-  return present === session && !isRedacted ? rows : readSnapshot(query, ids, statement, budget);
+  return present === session && !isRedacted ? rows : readRows(query);
 }
 
-async function readSnapshot(
+async function readMetas(query: Query, ids: SessionIds): Promise<SnapshotRow[]> {
+  checkIds(ids);
+  return query<SnapshotRow>(withoutBodies, [ids.tenant, ids.session, 0]);
+}
+
+/** Loads no message before its tenant holds the bytes of all. */
+async function readMessages(
   query: Query,
   ids: SessionIds,
-  statement: string,
   budget: number | 'own',
+  mostBytes: number,
 ): Promise<SnapshotRow[]> {
   checkIds(ids);
-  return query<SnapshotRow>(statement, [ids.tenant, ids.session, budget === 'own' ? null : budget]);
+  const hold = currentCaller()?.hold;
+  for (let within = hold ? Math.min(uncountedBytes, mostBytes) : mostBytes; ;) {
+    const rows = await query<SnapshotRow>(withBodies, [
+      ...[ids.tenant, ids.session, budget === 'own' ? null : budget],
+      within,
+    ]);
+    const size = Number(rows.find(({ part }) => part === 'session')?.kind ?? 0);
+    if (size <= within) return rows;
+    if (size > mostBytes) throw tooLarge(ids, size, mostBytes);
+    // Some more, because turns may be appended in between.
+    within = Math.min(size + uncountedBytes, mostBytes);
+    hold?.(within);
+  }
+}
+
+function tooLarge({ session }: SessionIds, size: number, mostBytes: number): PalimpsestError {
+  return new PalimpsestError(
+    'Input.TooLarge',
+    `The messages of session ${session} that are not compacted have ${size} bytes; a context is made of at most ${mostBytes}.`,
+    {
+      path: 'session',
+      hint: 'Compact the session, then read the context again. If nothing can be compacted, erase its largest messages, or begin a new session.',
+      details: { bytes: size, maxBytes: mostBytes },
+    },
+  );
 }
 
 function sessionOf(

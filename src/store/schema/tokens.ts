@@ -17,6 +17,8 @@ export const apiTokens = palimpsest.table(
     createdAt: createdAt(),
     expiresAt: moment('expires_at'),
     revokedAt: moment('revoked_at'),
+    /** Id of the token that made it, or another name of its maker; null for the command line and callers without a token. */
+    createdBy: text('created_by'),
   },
   (table) => [
     ofOneTenant(),

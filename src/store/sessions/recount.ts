@@ -32,7 +32,7 @@ export async function recount(
       const bodies = page.map(({ body }) => body);
       const messages = bodies.map((body) => parseBody(body).message);
       seqs.push(...page.map(({ seq }) => seq));
-      tokens.push(...(await countAll(messages, bodies, tokenizer)));
+      tokens.push(...(await countAll(messages, bodies, tokenizer, session.tenant)));
     }
   }
   const [head] = await query<{

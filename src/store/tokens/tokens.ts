@@ -16,7 +16,12 @@ import { read } from '../connection/transaction.js';
 export interface TokenAccess {
   tenant: string;
   scopes: readonly Scope[];
+  /** The maker of the tokens that the caller makes. Absent: a caller without a token. */
+  maker?: TokenMaker;
 }
+
+/** A token of the database by its hash, or another token by a name and its end. */
+export type TokenMaker = { sha256: Buffer } | { name: string; expiresAt?: Date };
 
 const prefix = 'plm_';
 const secretBytes = 32;
@@ -24,6 +29,11 @@ const secretBytes = 32;
 /** Whether a text has the form of a token of the database. */
 export function isStoredToken(text: string): boolean {
   return /^plm_[\w-]{43}$/.test(text);
+}
+
+/** A token of the database as the maker of others. */
+export function storedMaker(token: string): TokenMaker {
+  return { sha256: sha256Of(token) };
 }
 
 /**
@@ -40,8 +50,13 @@ export async function accessByToken(pool: Pool, token: string): Promise<TokenAcc
   return found ? { tenant: found.tenant, scopes: knownScopes(found.scopes) } : null;
 }
 
-/** Throws `Input.Invalid`. */
-export async function createToken(pool: Pool, tenant: string, request: TokenRequest): Promise<CreatedToken> {
+/** The token ends with its maker at the latest. Throws `Input.Invalid`, `Api.Unauthorized` if the maker has ended. */
+export async function createToken(
+  pool: Pool,
+  tenant: string,
+  request: TokenRequest,
+  maker?: TokenMaker,
+): Promise<CreatedToken> {
   checkId(tenant, 'tenant');
   const { name, scopes, expiresAt } = checked(tokenRequest, request);
   const ends = expiresAt === undefined ? null : new Date(expiresAt);
@@ -61,11 +76,29 @@ export async function createToken(pool: Pool, tenant: string, request: TokenRequ
   const [row] = await read<TokenRow>(
     eraserOf(pool),
     { tenant },
-    `insert into palimpsest.api_tokens (tenant_id, id, name, sha256, scopes, expires_at)
-     values ($1, $2, $3, $4, $5, $6) returning ${columns}`,
-    [tenant, randomUUID(), name, sha256Of(token), knownScopes(scopes), ends],
+    `with maker as (
+       select id, expires_at from palimpsest.api_tokens
+       where tenant_id = $1 and sha256 = $7 and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())
+       union all
+       select $8::text, $9::timestamptz where $7::bytea is null)
+     insert into palimpsest.api_tokens (tenant_id, id, name, sha256, scopes, expires_at, created_by)
+     select $1, $2, $3, $4, $5, least($6::timestamptz, maker.expires_at), maker.id from maker returning ${columns}`,
+    [
+      ...[tenant, randomUUID(), name, sha256Of(token), knownScopes(scopes), ends],
+      ...(maker && 'sha256' in maker
+        ? [maker.sha256, null, null]
+        : [null, maker?.name ?? null, maker?.expiresAt ?? null]),
+    ],
   );
-  if (row === undefined) throw new Error('the insert of a token returned no row');
+  if (row === undefined)
+    throw new PalimpsestError(
+      'Api.Unauthorized',
+      'The token that makes this one was revoked or has expired.',
+      {
+        path: 'headers.authorization',
+        hint: 'Use a valid token with the scope `admin`.',
+      },
+    );
   return { ...tokenOf(row), token };
 }
 
@@ -97,7 +130,8 @@ export async function revokeToken(pool: Pool, tenant: string, id: string): Promi
   });
 }
 
-const columns = `id, name, scopes, created_at as "createdAt", expires_at as "expiresAt", revoked_at as "revokedAt"`;
+const columns = `id, name, scopes, created_at as "createdAt", expires_at as "expiresAt", revoked_at as "revokedAt",
+  created_by as "createdBy"`;
 
 type TokenRow = {
   id: string;
@@ -106,13 +140,15 @@ type TokenRow = {
   createdAt: Date;
   expiresAt: Date | null;
   revokedAt: Date | null;
+  createdBy: string | null;
 };
 
-function tokenOf({ id, name, scopes, createdAt, expiresAt, revokedAt }: TokenRow): ApiToken {
+function tokenOf({ id, name, scopes, createdAt, expiresAt, revokedAt, createdBy }: TokenRow): ApiToken {
   return {
     ...{ id, name, scopes: knownScopes(scopes), createdAt: createdAt.toISOString() },
     expiresAt: expiresAt?.toISOString() ?? null,
     revokedAt: revokedAt?.toISOString() ?? null,
+    createdBy,
   };
 }
 

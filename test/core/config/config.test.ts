@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { identityOf, readConfig } from '../../../src/config/config.js';
+import { configuredModels, identityOf, readConfig } from '../../../src/config/config.js';
 import { effectivePolicy, policyOf, withSummarizer } from '../../../src/policy/layers.js';
 import {
   checkedDeployment,
@@ -47,6 +47,15 @@ describe('the environment', () => {
     expect(config.metrics.address).toBeUndefined();
     expect(config.configFile).toBeNull();
     expect(path.isAbsolute(readConfig({}).cacheDir)).toBe(true);
+  });
+
+  test('names the models of the operator', () => {
+    const config = readConfig({
+      PALIMPSEST_SUMMARY_MODEL: 'summarizer',
+      PALIMPSEST_POLICY: '{"model": "agent", "summary": {"model": "other"}}',
+    });
+    expect(configuredModels(config)).toEqual(['summarizer', 'other', 'agent']);
+    expect(configuredModels(readConfig({}))).toEqual([]);
   });
 
   test('is used as given, without surrounding white space', () => {

@@ -11,6 +11,24 @@ const llm = useModelClient();
 type Case = [name: string, script: model.Script, type: string, message: RegExp];
 const error = (message: string, code: string | null = null) => model.failure(message, code);
 
+test('tenants get neither the address nor the words of the endpoint', async () => {
+  const { port } = new URL(llm.server.url);
+  llm.server.reply(model.status(401, error('Wrong key for org-INTERNAL at gw.internal:8443', 'gw.internal')));
+  const failure = await failureOf(llm.summarize());
+  expect([failure.message, failure.hint].join()).toMatch(new RegExp(`INTERNAL.*${port}`, 's'));
+  const { type, message, hint, details } = failure.forTenants ?? failure;
+  expect({ type, message, details }).toEqual({
+    type: 'Llm.Rejected',
+    message: 'The model endpoint refuses the request (401 invalid_request_error)',
+    details: { status: 401, code: 'invalid_request_error' },
+  });
+  expect(hint).toBe('OPENAI_API_KEY is not accepted by the endpoint (OPENAI_BASE_URL): check both.');
+  llm.server.reply(model.dropBeforeHeaders());
+  const broken = await failureOf(llm.summarize());
+  expect(broken.hint).toContain(port);
+  expect(broken.forTenants?.hint).toContain('Check that the endpoint (OPENAI_BASE_URL) is up');
+});
+
 describe('a refused request gets its type by its meaning', () => {
   const cases: Case[] = [
     ['429', model.rateLimited(), 'Llm.RateLimited', /rate_limit_exceeded.*Rate limit reached/],

@@ -50,6 +50,13 @@ describe('refused by its form, with path and hint', () => {
       /at most 1, not 1.5/,
       /Share of the window/,
     ],
+    [{ model: 'm'.repeat(201) }, 'policy.model', /^.{0,100}200.{0,100}$/, /The agent's model/],
+    [
+      { summary: { model: 'm'.repeat(201) } },
+      'policy.summary.model',
+      /^.{0,100}200.{0,100}$/,
+      /Summarizer's/,
+    ],
     [{ trigger: { fraction: 0 } }, 'policy.trigger.fraction', /above 0, not 0/, /Share/],
     [{ trigger: { fraction: -0.1 } }, 'policy.trigger.fraction', /above 0, not -0.1/, /Share/],
     [{ trigger: { tokens: 0 } }, 'policy.trigger.tokens', /at least 1/, /Number of tokens/],

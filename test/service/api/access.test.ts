@@ -2,7 +2,7 @@
  * Who may do what: every operation of the OpenAPI document with every kind of token, revocation, the tokens that a token may
  * make, and the endpoints of the process for callers from elsewhere.
  */
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
@@ -10,6 +10,7 @@ import { type RunningApi, startApi } from '../../../src/api/server.js';
 import { type Scope, scopes } from '../../../src/contract/routes.js';
 import type { TokenRequest } from '../../../src/contract/tokens.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
+import { storedMaker } from '../../../src/store/tokens/tokens.js';
 import { openPool } from '../../support/pool.js';
 import { ask, type Answered, type Asked } from '../../support/api.js';
 import { differences, document } from '../../support/openapi.js';
@@ -250,6 +251,52 @@ describe('a token of the database', () => {
     expect((await ask(api.address, '/v1/tokens', { token })).status).toBe(403);
   });
 
+  test('names its maker, and ends with it', async () => {
+    const end = '2999-01-01T00:00:00.000Z';
+    const maker = await made(ours, ['admin', 'read'], { expiresAt: end });
+    expect(maker.createdBy).toBeNull();
+    const create = async (more: object, token = maker.token) =>
+      ask(api.address, '/v1/tokens', { body: { name: 'heir', scopes: ['read', 'admin'], ...more }, token });
+    const [endless, later, sooner] = [
+      await create({}),
+      await create({ expiresAt: '2999-06-01T00:00:00Z' }),
+      await create({ expiresAt: '2998-01-01T00:00:00Z' }),
+    ].map(({ json }) => json as { id: string; token: string; createdBy: string; expiresAt: string });
+    for (const heir of [endless, later]) expect(heir).toMatchObject({ createdBy: maker.id, expiresAt: end });
+    expect(sooner).toMatchObject({ createdBy: maker.id, expiresAt: '2998-01-01T00:00:00.000Z' });
+    const grandchild = (await create({}, endless?.token)).json;
+    expect(grandchild).toMatchObject({ createdBy: endless?.id, expiresAt: end });
+    const listed = (await ask(api.address, '/v1/tokens', { token: maker.token })).json as {
+      tokens: { id: string; createdBy: string | null }[];
+    };
+    const makers = new Map(listed.tokens.map(({ id, createdBy }) => [id, createdBy]));
+    expect([later, sooner].map((one) => makers.get(one?.id ?? ''))).toEqual([maker.id, maker.id]);
+    expect(makers.get(maker.id)).toBeNull();
+  });
+
+  test('that was revoked after its check makes no token', async () => {
+    const { id, token } = await made(ours, ['admin']);
+    await ours.revokeToken({ id });
+    const before = await ours.tokens();
+    await expect(
+      ours.createTokenBy(storedMaker(token), { name: 'late', scopes: ['read'] }),
+    ).rejects.toMatchObject({ type: 'Api.Unauthorized' });
+    expect(await ours.tokens()).toEqual(before);
+  });
+
+  test('of the configuration makes endless tokens and is named as their maker', async () => {
+    const tokens = [{ tenant: ours.tenant, sha256: createHash('sha256').update('c').digest('hex') }];
+    const own = await startApi({ port: 0, tokens }, stack.palimpsest);
+    try {
+      const body = { name: 'heir', scopes: ['read'] };
+      expect((await ask(own.address, '/v1/tokens', { body, token: 'c' })).json).toMatchObject({
+        ...{ createdBy: 'configuration', expiresAt: null },
+      });
+    } finally {
+      await own.close();
+    }
+  });
+
   test('is stored as a hash only', async () => {
     const { token } = await made(ours, ['read']);
     const { rows } = await pool.query<{ row: string }>('select t::text as row from palimpsest.api_tokens t');
@@ -323,6 +370,14 @@ test('while PostgreSQL is away: 503 and no access, never 401; tokens of the conf
     ];
     for (const { status, json } of away)
       expect([status, json]).toMatchObject([503, { failure: 'Store.Unavailable' }]);
+    // The first two callers are on this machine; the others came through a proxy.
+    const address = new RegExp(`${url.port}|127\\.0\\.0\\.1|DATABASE_URL`);
+    const unknown = `plm_${randomBytes(32).toString('base64url')}`;
+    for (const { json, text } of [...away.slice(2), await call('/v1/sessions', unknown, remote)]) {
+      expect(text).not.toMatch(address);
+      expect(json).toMatchObject({ detail: 'The database is not available now.' });
+    }
+    expect(away[0]?.text).toMatch(address);
     const here = await call('/readyz', admin);
     expect(here).toMatchObject({
       status: 503,

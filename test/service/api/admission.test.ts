@@ -6,7 +6,6 @@ import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
-import type { PalimpsestClient } from '../../../src/contract/client.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { type RunningApi, startApi } from '../../../src/api/server.js';
 import type { ApiService, ApiSettings } from '../../../src/api/settings.js';
@@ -158,6 +157,22 @@ describe('requests that are slow to arrive', () => {
     expect(await chunked.status()).toBe(429);
     await expectServed('small');
     first.socket.destroy();
+    await eventually(() => api.load().bodyBytes).toBe(0);
+  });
+
+  test('a read of a large context counts with the bodies until its answer is sent', async () => {
+    await serve({ tenantBodyBytes: 300_000, maxBodyBytes: 2_000_000 });
+    const long = [{ role: 'user', content: 'x'.repeat(400_000) }];
+    const stored = { body: { turnId: 't', messages: long } };
+    expect((await by('large')('/v1/sessions/memory/turns', stored)).status).toBe(200);
+    const context = '/v1/sessions/memory/context?budget=1000000';
+    expect((await by('large')(context)).status).toBe(200);
+    const slow = slowBody('large', 1_500);
+    await eventually(() => api.load().bodyBytes).toBe(1_500);
+    const refused = await by('large')(context);
+    expect([refused.status, limitIn(refused)]).toEqual([429, 'bodyBytes']);
+    slow.socket.destroy();
+    await eventually(async () => (await by('large')(context)).status).toBe(200);
     await eventually(() => api.load().bodyBytes).toBe(0);
   });
 
@@ -353,7 +368,7 @@ describe('waits', () => {
 });
 
 /** Notes when a wait has ended, however it ended. */
-function watched(client: Palimpsest, ends: string[]): PalimpsestClient {
+function watched(client: Palimpsest, ends: string[]): Palimpsest {
   return new Proxy(client, {
     get(target, name) {
       if (name !== 'settled') {

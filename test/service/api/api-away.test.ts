@@ -81,6 +81,13 @@ test('Temporal: turns are stored with `signalled` false, contexts are read, comp
     expect((await call('/v1/sessions/s/status')).json).toMatchObject({ phase: 'unknown', messages: 1 });
     const refused = await call('/v1/sessions/s/compact', { method: 'POST' });
     expect(refused).toMatchObject({ status: 503, json: { failure: 'Temporal.Unavailable' } });
+    const headers = { 'x-forwarded-for': '203.0.113.9' };
+    const elsewhere = await call('/v1/sessions/s/compact', { method: 'POST', headers });
+    expect(elsewhere.json).toMatchObject({
+      failure: 'Temporal.Unavailable',
+      detail: 'Temporal is not available now.',
+      hint: 'Repeat the request after a moment. The log of the API has the reason.',
+    });
     expect(await call('/readyz')).toMatchObject({
       status: 503,
       json: { temporal: { type: 'Temporal.Unavailable' }, postgres: null },

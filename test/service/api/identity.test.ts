@@ -37,7 +37,11 @@ const key = async (alg: string, kid: string): Promise<Key> => ({
   ...(await generateKeyPair(alg, { extractable: true })),
 });
 
-const client = { sessions: async () => ({ sessions: [], next: null }) };
+const makers: unknown[] = [];
+const client = {
+  sessions: async () => ({ sessions: [], next: null }),
+  createTokenBy: async (maker: unknown) => (makers.push(maker), {}),
+};
 const service = {
   forTenant: (tenant: string) => (tenants.push(tenant), client),
   accessByToken: async () => expect.fail('a JWT is not looked up'),
@@ -125,6 +129,19 @@ describe('a good token', () => {
     expect(answer.status).toBe(status);
     if (status === 403)
       expect(answer.json).toMatchObject({ failure: 'Api.Forbidden', details: { scope: 'read' } });
+  });
+
+  test('bounds the tokens that it makes by its end', async () => {
+    const body = { name: 'heir', scopes: ['read'] };
+    const exp = nowSeconds() + 60;
+    for (const more of [{ exp }, { exp: 1e308, sub: 'a\0b' }]) {
+      const token = await signed({ ...good(), scope: 'admin read', ...more });
+      expect((await ask(api.address, '/v1/tokens', { token, body })).status).toBe(200);
+    }
+    expect(makers).toEqual([
+      { name: 'identity:agent-7', expiresAt: new Date(exp * 1_000) },
+      { name: 'identity:ab', expiresAt: new Date('9999-01-01T00:00:00Z') },
+    ]);
   });
 
   test('may be of a list of audiences, and in time by the tolerated difference of the clocks', async () => {

@@ -131,7 +131,14 @@ async function plant(mode: 'journal' | 'incremental', session = randomUUID()): P
 
 /** Columns that no message and nothing made of one reaches. */
 const elsewhere = new Set([
-  ...['api_tokens.id', 'api_tokens.name', 'api_tokens.scopes', 'api_tokens.sha256', 'api_tokens.tenant_id'],
+  ...[
+    'api_tokens.created_by',
+    'api_tokens.id',
+    'api_tokens.name',
+    'api_tokens.scopes',
+    'api_tokens.sha256',
+    'api_tokens.tenant_id',
+  ],
   ...['archive_parts.sha256', 'archive_parts.session_id', 'archive_parts.tenant_id'],
   ...['backfill_items.error_type', 'backfill_items.job', 'backfill_items.session_id', 'backfill_items.state'],
   ...[

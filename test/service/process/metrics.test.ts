@@ -127,6 +127,28 @@ describe('a worker process', () => {
       expect(text.includes(`"${id}"`)).toBe(false);
   });
 
+  test('logs the words of the endpoint, of which tenants get type and status', async () => {
+    const words = 'no deployment for org-INTERNAL at llm-gw.internal:8443';
+    stack.model.reply([
+      () => ({ status: 404, body: { error: { message: words, code: 'model_not_found' } } }),
+    ]);
+    const policy = { ...smallPolicy, summary: { fallback: 'none' as const } };
+    for (const [index, messages] of dialogue(6).entries())
+      await stack.palimpsest.appendTurn({ session: 'refused', turnId: `t-${index}`, messages, policy });
+    const failure = await stack.palimpsest.compact({ session: 'refused' }).catch((error: unknown) => error);
+    expect(failure).toMatchObject({
+      type: 'Llm.Rejected',
+      message: 'The model endpoint refuses the request (404 model_not_found)',
+      details: { status: 404 },
+    });
+    const { lastError } = await stack.palimpsest.status({ session: 'refused' });
+    const shown = JSON.stringify([failure, (failure as Error).message, lastError]);
+    for (const hidden of ['INTERNAL', 'internal', new URL(stack.model.url).host])
+      expect(shown).not.toContain(hidden);
+    const noted = () => worker.log().find(({ reason }) => String(reason).includes(words));
+    await expect.poll(noted).toMatchObject({ level: 'warn', failure: 'Llm.Rejected' });
+  });
+
   test('reports whether it is ready', async () => {
     expect(await worker.page('/healthz')).toEqual({ status: 200, text: 'ok\n' });
     const { status, text } = await worker.page('/readyz');
@@ -178,6 +200,23 @@ describe('a log', () => {
     expect(text()).toMatch(/WARN {2}step failed\nError: not stored/);
     expect(text()).not.toContain('secret');
   });
+
+  test('has no line, colour or direction that a text of a caller made', () => {
+    const { log, text } = written('text');
+    const forged = 'x\n23:59:59.999 ERROR token revoked\u001b[31m\r\u009b1m\u2028\u202e';
+    const escaped = 'x\\u000a23:59:59.999 ERROR token revoked\\u001b[31m\\u000d\\u009b1m\\u2028\\u202e';
+    log.info({ session: forged, nested: { [forged]: forged } }, forged);
+    log.warn({ err: new Error(forged) }, 'step failed');
+    log.warn({ err: forged }, 'step failed');
+    const lines = text().split('\n');
+    expect(lines[0]).toContain(` INFO  ${escaped} session=${escaped} nested=`);
+    expect(lines[2]).toBe(`Error: ${escaped}`);
+    // A frame keeps its line.
+    expect(lines[3]).toMatch(/^ +at /);
+    expect(lines.at(-2)).toBe(escaped);
+    expect(text().replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Zl}\p{Bidi_Control}]/u);
+    for (const line of lines) expect(line).not.toMatch(/^23:59:59/);
+  });
 });
 
 test('the API counts its requests by pattern and status, not by path', async () => {
@@ -209,17 +248,24 @@ test('the API counts its requests by pattern and status, not by path', async () 
   }
 });
 
-test('labels stay few, for any names of models and currencies in policies', async () => {
-  const metrics = new Metrics();
-  for (let index = 0; index < 200; index++) {
-    const model = createHash('sha256').update(String(index)).digest('hex');
+test('labels have no text of a policy: models count by configured or registered name', async () => {
+  const metrics = new Metrics(['our-summarizer', 'gpt-4o-mini-our-own']);
+  const named = ['our-summarizer', 'gpt-4o-mini-our-own', 'gpt-4o-EVIL', 'openai/gpt-4o', 'EVIL\n"text"'];
+  const unknown = Array.from({ length: 200 }, (_, index) =>
+    createHash('sha256').update(String(index)).digest('hex'),
+  );
+  for (const model of [...named, ...unknown])
     metrics.modelAnswered({ model, result: 'ok', seconds: 1, inputTokens: 1 });
-    metrics.spent(1, model);
-  }
+  for (const currency of unknown) metrics.spent(1, currency);
   for (const cost of [0.5, 1e304, Infinity, NaN, 0.25, 0.25]) metrics.spent(cost, 'EUR');
   const text = await metrics.text();
-  expect(samplesOf(text, 'palimpsest_model_calls_total').size).toBe(51);
-  expect(samplesOf(text, 'palimpsest_model_calls_total').get('{model="other",result="ok"}')).toBe(150);
+  expect(text).not.toContain('EVIL');
+  expect(Object.fromEntries(samplesOf(text, 'palimpsest_model_calls_total'))).toEqual({
+    '{model="our-summarizer",result="ok"}': 1,
+    '{model="gpt-4o-mini-our-own",result="ok"}': 1,
+    '{model="gpt-4o",result="ok"}': 2,
+    '{model="other",result="ok"}': 201,
+  });
   expect([...samplesOf(text, 'palimpsest_model_cost_total')]).toEqual([
     ['{currency="other"}', 200],
     ['{currency="EUR"}', 1],

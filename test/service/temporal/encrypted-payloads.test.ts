@@ -98,7 +98,7 @@ async function play(tenant: string, texts: Planted, temporal: TemporalSettings):
     expect((await palimpsest.status(ids)).rejectedTurns).toMatchObject([{ type: 'Input.Invalid' }]);
     expect(JSON.stringify(await palimpsest.status(ids))).toContain(texts.rejected);
 
-    model.reply(status(400, { error: { message: texts.failure } }));
+    model.reply(status(400, { error: { message: 'refused', code: texts.failure } }));
     for (let turn = 19; turn <= 22; turn++)
       await signal(`t-${turn}`, [{ role: 'user', content: words(60, turn) }]);
     await expect.poll(async () => (await palimpsest.status(ids)).messages).toBe(40);
