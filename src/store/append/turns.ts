@@ -29,7 +29,7 @@ import { replaced, type SessionRow, type TenantPolicy } from '../sessions/sessio
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
 import { lockSessions, noteStored, refusalOfBytes, refusalOfSession } from '../tenants/storage.js';
 import { checkId, type SessionIds } from '../../contract/ids.js';
-import { withSession, type Transaction } from '../connection/transaction.js';
+import { prepared, withSession, type Transaction } from '../connection/transaction.js';
 import type { TurnInput } from './turn-input.js';
 
 /** A turn after its policy, usage and time were read. */
@@ -303,7 +303,9 @@ function insertTurn(
  * All bodies travel in one text, one per line: JSON never holds a raw line feed, and parsing an array literal takes
  * ten times as long (12 MB: 0.9 s).
  */
-const insertTurnStatement = `
+const insertTurnStatement = prepared(
+  'insert_turn',
+  `
 with turn as (
   insert into palimpsest.turns (tenant_id, session_id, turn_id, from_seq, through_seq, sha256)
   values ($1, $2, $3, $4, $5, decode($6, 'hex'))
@@ -338,7 +340,8 @@ update palimpsest.sessions set
   updated_at = now()
 from turn
 where tenant_id = $1 and session_id = $2
-returning live_tokens as tokens, live_messages as messages`;
+returning live_tokens as tokens, live_messages as messages`,
+);
 
 /** System and developer messages are leading messages until a message of another role follows. */
 function systemThrough({ systemThroughSeq, nextSeq }: SessionRow, roles: readonly string[]): number {

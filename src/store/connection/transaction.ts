@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { connect as openSocket } from 'node:net';
 import { DrizzleQueryError } from 'drizzle-orm';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
@@ -22,9 +23,20 @@ export interface Transaction {
 export type Scope = { tenant: string } | 'shared';
 
 export type Query = <Row extends pg.QueryResultRow>(
-  text: string,
+  statement: string | Prepared,
   values?: readonly unknown[],
 ) => Promise<Row[]>;
+
+/** A statement that the server parses and plans once for each connection. */
+export interface Prepared {
+  name: string;
+  text: string;
+}
+
+/** The name tells texts of several versions apart, because a pooler may give them the same connection. */
+export function prepared(name: string, text: string): Prepared {
+  return { name: `${name}_${createHash('sha256').update(text).digest('hex').slice(0, 16)}`, text };
+}
 
 /**
  * Runs `work` in one READ COMMITTED transaction on one connection. Commits when it returns, rolls back when it throws; a broken
@@ -58,10 +70,11 @@ function transact<T>(
   wanted: Wanted,
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
-  return withConnection(pool, wanted, async (client) => {
+  const run = (isPreparing: boolean) => async (client: PoolClient) => {
     try {
       await client.query(scope === 'shared' ? 'begin' : `begin; ${tellTenant(scope.tenant)}`);
-      const result = await work({ db: drizzle(client), query: queryOn(client), known: knownTenants(pool) });
+      const query = queryOn(client, isPreparing);
+      const result = await work({ db: drizzle(client), query, known: knownTenants(pool) });
       // If a statement failed and its error was swallowed, the server answers COMMIT with ROLLBACK.
       const { command } = await client.query('commit');
       if (command !== 'COMMIT') throw new Error(`the transaction ended with ${command}`);
@@ -73,7 +86,33 @@ function transact<T>(
       });
       throw error;
     }
-  });
+  };
+  return preparing(pool, (isPreparing) => withConnection(pool, wanted, run(isPreparing)));
+}
+
+/**
+ * Runs `work` with prepared statements, and once more without them if the server has lost one: nothing of the first run is
+ * stored then.
+ */
+async function preparing<T>(pool: Pool, work: (isPreparing: boolean) => Promise<T>): Promise<T> {
+  if (unprepared.has(pool)) return work(false);
+  try {
+    return await work(true);
+  } catch (error) {
+    if (!hasLostStatement(error)) throw error;
+    unprepared.add(pool);
+    return work(false);
+  }
+}
+
+/** Pools behind a pooler that keeps no prepared statements, such as PgBouncer before 1.24 in its default settings. */
+const unprepared = new WeakSet<Pool>();
+
+/** The statement does not exist, exists already, or was prepared before a table changed. */
+function hasLostStatement(error: unknown): boolean {
+  if (!(error instanceof pg.DatabaseError)) return false;
+  const { code = '', routine } = error;
+  return code === '26000' || code === '42P05' || routine === 'RevalidateCachedQuery';
 }
 
 /** A failure after which the connection is unusable. */
@@ -168,15 +207,17 @@ function endsConnection(error: unknown): error is Error {
 export function read<Row extends pg.QueryResultRow>(
   pool: Pool,
   scope: Scope,
-  text: string,
+  statement: string | Prepared,
   values: readonly unknown[] = [],
 ): Promise<Row[]> {
-  return cancellable(pool, (client) => queryOn(within(scope, client))<Row>(text, values));
+  return preparing(pool, (isPreparing) =>
+    cancellable(pool, (client) => queryOn(within(scope, client), isPreparing)<Row>(statement, values)),
+  );
 }
 
 /** `read` for functions that take a `Query`. */
 export function reading(pool: Pool, scope: Scope): Query {
-  return (text, values) => read(pool, scope, text, values);
+  return (statement, values) => read(pool, scope, statement, values);
 }
 
 /** `read` through drizzle. */
@@ -208,9 +249,19 @@ function cancellable<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): P
   });
 }
 
-function queryOn(connection: PoolClient): Query {
-  return async <Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) =>
-    (await connection.query<Row>({ text, values: [...values], types: numbers })).rows;
+function queryOn(connection: PoolClient, isPreparing: boolean): Query {
+  return async <Row extends pg.QueryResultRow>(
+    statement: string | Prepared,
+    values: readonly unknown[] = [],
+  ) => {
+    const sent =
+      typeof statement === 'string'
+        ? { text: statement }
+        : isPreparing
+          ? statement
+          : { text: statement.text };
+    return (await connection.query<Row>({ ...sent, values: [...values], types: numbers })).rows;
+  };
 }
 
 const numbers: pg.CustomTypesConfig = {

@@ -21,7 +21,7 @@ import {
 } from '../sessions/session-row.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { lockSession } from '../sessions/session-table.js';
-import { reading, withSession, type Query } from '../connection/transaction.js';
+import { prepared, reading, withSession, type Query } from '../connection/transaction.js';
 
 /** The facts of the head that planning needs. */
 export interface HeadFacts {
@@ -204,16 +204,20 @@ where tenant_id = $1 and session_id = $2 and generation = (select generation fro
 order by budget, position)`;
 }
 
-const withBodies = snapshotStatement(
-  'body, null::text, null::text, null::text, null::boolean, extract(epoch from at)::float8 * 1000',
-  {
-    select: '(select bytes from size)::text',
-    where: 'and (select bytes from size) <= $4::float8',
-  },
+const withBodies = prepared(
+  'context',
+  snapshotStatement(
+    'body, null::text, null::text, null::text, null::boolean, extract(epoch from at)::float8 * 1000',
+    {
+      select: '(select bytes from size)::text',
+      where: 'and (select bytes from size) <= $4::float8',
+    },
+  ),
 );
 
-const withoutBodies = snapshotStatement(
-  'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
+const withoutBodies = prepared(
+  'sizes',
+  snapshotStatement('null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000'),
 );
 
 /**

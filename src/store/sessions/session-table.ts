@@ -9,7 +9,7 @@ import { withoutLimits } from '../../policy/layers.js';
 import type { TenantLimits } from '../../policy/tenant-limits.js';
 import type { TokenizerName } from '../../tokens/counter.js';
 import { knownTenants } from '../connection/pool.js';
-import { read, type Transaction } from '../connection/transaction.js';
+import { prepared, read, type Transaction } from '../connection/transaction.js';
 import { sessions } from '../schema/log.js';
 import {
   checkIds,
@@ -71,18 +71,20 @@ const selectSession = sessionWithTenant('(select $1::text as tenant_id, $2::text
  * `Store.SessionNotFound`, `Store.StaleGeneration` if the id now belongs to another session.
  */
 export async function lockSession({ query, known }: Transaction, ids: SessionIds): Promise<SessionRow> {
-  const [record] = await query<SessionRecord>(
-    `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version, l.limits as tenant_limits
-     from palimpsest.sessions s
-     left join palimpsest.tenants t on t.tenant_id = s.tenant_id and t.policy_version <> s.tenant_policy_version
-     left join palimpsest.tenant_limits l on l.tenant_id = s.tenant_id
-     where s.tenant_id = $1 and s.session_id = $2 for no key update of s`,
-    [ids.tenant, ids.session],
-  );
+  const [record] = await query<SessionRecord>(lockStatement, [ids.tenant, ids.session]);
   if (!record) return notFound(ids);
   checkIncarnation(ids, record);
   return toSession(record, known.limits);
 }
+
+const lockStatement = prepared(
+  'lock_session',
+  `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version, l.limits as tenant_limits
+   from palimpsest.sessions s
+   left join palimpsest.tenants t on t.tenant_id = s.tenant_id and t.policy_version <> s.tenant_policy_version
+   left join palimpsest.tenant_limits l on l.tenant_id = s.tenant_id
+   where s.tenant_id = $1 and s.session_id = $2 for no key update of s`,
+);
 
 /** Blocks only an erasure until the transaction ends. Throws as `lockSession` does. */
 export async function keepSession({ query }: Pick<Transaction, 'query'>, ids: SessionIds): Promise<void> {

@@ -236,7 +236,7 @@ describe('a new policy during a model call', () => {
     const session = 'redacted';
     const turns = talk(session, 5);
     turns[0] = [{ role: 'user', content: `The key is ${secret}. ${words(80)}` }];
-    await play(session, turns, { policy: smallPolicy });
+    await play(session, turns, { policy: { ...smallPolicy, redact: false } });
     stack.model.hold();
     const { length } = stack.model.requests;
     const refused = stack.palimpsest.compact({ session }).catch((error: unknown) => error);
