@@ -20,6 +20,7 @@ import { searchAttributeTypes } from '../../../src/temporal/names.js';
 import { places as sources, planted, shownIn } from '../../cases/secrets.js';
 import { CliProcess } from '../../support/cli.js';
 import { startCliWorker, type CliWorker } from '../../support/cli-worker.js';
+import { columnsHolding } from '../../support/columns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { startEmbeddingServer, type EmbeddingServer } from '../../support/embedding-server.js';
 import { leashServers } from '../../support/leash.js';
@@ -182,6 +183,41 @@ test.each(Object.entries(sources))(
     expect(texts['texts for embeddings']).toContain('[REDACTED:');
   },
 );
+
+test('an erased message is in no log, no metric and not in the file of Temporal', async () => {
+  const session = 'erased';
+  const text = 'planted-5d81c0aa';
+  const turns = Array.from({ length: 60 }, (_, turn): ChatMessage[] => [
+    {
+      role: 'user',
+      content: `Request ${turn}. ${turn === 1 ? `Always call me ${text}.` : 'Go on.'} ${'word '.repeat(80)}`,
+    },
+    { role: 'assistant', content: `Answer ${turn}.` },
+  ]);
+  for (const [index, messages] of turns.entries())
+    await palimpsest.appendTurn({
+      ...{ session, turnId: `t-${index}`, messages },
+      policy: { contextWindow: 4_000, summary: { mode: 'journal', method: 'extractive' } },
+    });
+  await palimpsest.settled({ session });
+  expect((await palimpsest.search({ session, query: text })).hits).not.toEqual([]);
+  expect(await columnsHolding(pool, [text])).toEqual(
+    expect.arrayContaining(['compactions.head', 'messages.body']),
+  );
+  const { hits } = await palimpsest.findMessages({ session, text });
+  expect(hits.map(({ seq }) => seq)).toEqual([3]);
+  await palimpsest.eraseMessages({ session, seqs: [3], reason: 'asked for' });
+  await palimpsest.settled({ session });
+  expect(await columnsHolding(pool, [text])).toEqual([]);
+  const places = await held([session]);
+  for (const place of [
+    'heads, entries, state',
+    'logs of worker and API',
+    "Temporal's database",
+    '`/metrics`',
+  ])
+    expect(places[place], place).not.toContain(text);
+});
 
 test('the table of docs/redaction.md is the result', () => {
   const names = Object.keys(shown);
