@@ -17,6 +17,7 @@ export const failureTypes = [
   'Store.StaleGeneration',
   'Store.StaleAppend',
   'Store.TurnConflict',
+  'Store.ListEdited',
   'Store.SessionNotFound',
   'Store.BackfillNotFound',
   'Store.TokenNotFound',

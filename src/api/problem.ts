@@ -14,6 +14,7 @@ const statuses: Partial<Record<FailureType, number>> = {
   'Store.BackfillNotFound': 404,
   'Store.TokenNotFound': 404,
   'Store.TurnConflict': 409,
+  'Store.ListEdited': 409,
   'Store.StaleAppend': 409,
   'Store.StaleGeneration': 409,
   'Budget.Unreachable': 422,

@@ -1,5 +1,5 @@
 /** The requests that Palimpsest answers for one tenant, and its answers. */
-import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import type {
   ArchivePart,
   ExpandRequest,
@@ -27,6 +27,7 @@ import type { Pins, PolicyRequest, PolicyVersion, SessionPolicy } from './polici
 import type { EraseMessagesRequest, FoundMessages, MessagesErased } from './erasing.js';
 import type { Erased, ListRequest, SessionList, Status } from './sessions.js';
 import type { ApiToken, CreatedToken, TokenRequest } from './tokens.js';
+import type { Synced, SyncRequest } from './sync.js';
 import type { AppendedTurn, Turn } from './turns.js';
 
 export interface OfSession {
@@ -63,6 +64,11 @@ export interface ReadContext {
   <Message = ChatMessage>(request: ContextRequest): Promise<SessionContext<Message>>;
 }
 
+/** `Message` and `System` are types of the session's format: see `ReadContext`. */
+export type Sync = <Message = ChatMessage, System = Json>(
+  request: OfSession & SyncRequest,
+) => Promise<Synced<Message, System>>;
+
 /** With `wait: false` the call resolves to null as soon as the session's workflow has accepted the request. @default true */
 export type CompactRequest = OfSession & { wait?: boolean };
 
@@ -80,6 +86,13 @@ export interface PalimpsestClient {
    * `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Busy`, `Store.Unavailable`; then nothing was stored.
    */
   appendTurn(turn: Turn): Promise<AppendedTurn>;
+  /**
+   * For a caller that holds the whole list of messages: stores what the session does not have, once, and answers the context for
+   * the next request. The list may begin with a context that an earlier call answered. Throws `Store.ListEdited` if the list lacks
+   * messages of the log, unless `onEdit` says what that means; otherwise as `appendTurn` and `context`. A repeated call stores
+   * nothing more.
+   */
+  sync: Sync;
   /**
    * The messages to send to the model now: head, tail and reductions in one read, never longer than the budget. Throws
    * `Store.SessionNotFound`; `Input.TooLarge` if the messages that are not compacted have more than 64 MiB; `Budget.Unreachable`

@@ -161,7 +161,12 @@ export const forkRequest = component(
   'ForkRequest',
   z.strictObject({
     to: id().describe('Id of the new session.'),
-    throughSeq: z.int().min(1).describe('Last message that the fork contains.'),
+    throughSeq: z.int().min(0).describe('Last message that the fork contains; 0 for none.'),
+    continues: id()
+      .optional()
+      .describe(
+        'Session whose later `sync` calls use the fork. It must use the forked session until now: the session itself, or a fork that continues it.',
+      ),
   }),
   {
     description: 'A new session with the history of this one.',

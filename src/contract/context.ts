@@ -101,6 +101,16 @@ export const contextBreakdown = component(
   },
 );
 
+export const contextExample = {
+  ...{ session: 's-1', generation: 0, format: 'openai-chat' as const, messages: [chatExample] },
+  entries: [{ seq: 1, source: 'log' as const, tokens: 12 }],
+  breakdown: {
+    ...{ system: 0, head: 0, carried: 0, tail: 12 },
+    parts: { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0 },
+  },
+  ...{ tokens: 12, budget: 28_672, window: 32_768, etag: '4bb1c1c1f0f63a3ad8cbd8d0fb0a4a1c' },
+};
+
 /** `Message` and `System` are types of its format: see `ReadContext`. */
 export type SessionContext<Message = ChatMessage, System = Json> = Omit<
   z.infer<typeof sessionContext>,
@@ -135,14 +145,6 @@ export const sessionContext = component(
   {
     description:
       "The messages that the agent's model receives: leading system messages, head and tail. They fit the budget, unless the policy has `enabled: false`.",
-    example: {
-      ...{ session: 's-1', generation: 0, format: 'openai-chat', messages: [chatExample] },
-      entries: [{ seq: 1, source: 'log', tokens: 12 }],
-      breakdown: {
-        ...{ system: 0, head: 0, carried: 0, tail: 12 },
-        parts: { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0 },
-      },
-      ...{ tokens: 12, budget: 28_672, window: 32_768, etag: '4bb1c1c1f0f63a3ad8cbd8d0fb0a4a1c' },
-    },
+    example: contextExample,
   },
 );

@@ -37,6 +37,7 @@ export type {
   OfToken,
   PalimpsestClient,
   ReadContext,
+  Sync,
 } from './client.js';
 export type { CompactionOutcome, Forked, ForkRequest, Timeline } from './compactions.js';
 export type { ContextEntry, SessionContext } from './context.js';
@@ -63,5 +64,6 @@ export type {
   SummaryRecord,
 } from './sessions.js';
 export type { Scope } from './routes.js';
+export type { Synced, SyncRequest } from './sync.js';
 export type { ApiToken, CreatedToken, TokenRequest } from './tokens.js';
 export type { AppendedTurn, Turn } from './turns.js';

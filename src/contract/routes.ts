@@ -22,6 +22,8 @@ const job = '/v1/backfills/{job}';
 export const routes = {
   // A turn is stored once under its id, however often it arrives.
   appendTurn: { method: 'POST', path: `${session}/turns`, scope: 'append', repeatable: true },
+  // The same list is stored once.
+  sync: { method: 'POST', path: `${session}/sync`, scope: 'append', repeatable: true },
   context: { method: 'GET', path: `${session}/context`, scope: 'read' },
 
   sessions: { method: 'GET', path: '/v1/sessions', scope: 'read' },

@@ -20,18 +20,16 @@ export const chatExample: ChatMessage = { role: 'user', content: 'Where is my or
 type SentMessages = readonly (ChatMessage | SentMessage)[] | readonly Json[];
 
 /** The session's format checks the messages and names the wrong field. */
-const messages = opaque<SentMessages | MessagesText>(
-  {
-    type: 'array',
-    minItems: 1,
-    items: { type: 'object', additionalProperties: true },
-    description: "At least one message in the session's format.",
-  },
-  {
-    is: (value) => Array.isArray(value) || value instanceof MessagesText,
-    otherwise: 'must be a list of messages',
-  },
-);
+export const sentMessages = (description: string, more: { minItems?: number } = {}) =>
+  opaque<SentMessages | MessagesText>(
+    { type: 'array', ...more, items: { type: 'object', additionalProperties: true }, description },
+    {
+      is: (value) => Array.isArray(value) || value instanceof MessagesText,
+      otherwise: 'must be a list of messages',
+    },
+  );
+
+const messages = sentMessages("At least one message in the session's format.", { minItems: 1 });
 
 const chatMessage = component(
   'ChatMessage',
@@ -195,7 +193,7 @@ const usage = component(
   },
 );
 
-const fields = {
+export const turnFields = {
   messages,
   at: z
     .string()
@@ -226,7 +224,7 @@ export const turnBody = component(
     turnId: id('stored')
       .optional()
       .describe('Idempotency key within the session. Alternative to the header `Idempotency-Key`.'),
-    ...fields,
+    ...turnFields,
   }),
   {
     description: 'One append of messages. A repeated turn is stored once and gets the same answer.',

@@ -28,10 +28,19 @@ const mostContextBytes = 64 * 1024 * 1024;
 
 /** Reads the context with one statement, unless it needs new reductions to fit its budget. */
 export async function readContext(
+  connections: Connections,
+  ids: SessionIds,
+  request: Omit<ContextRequest, 'session'>,
+): Promise<SessionContext> {
+  return (await readContextOf(connections, ids, request)).context;
+}
+
+/** A context, and the session as it was then. */
+export async function readContextOf(
   { pool, watch, turnLimits }: Connections,
   ids: SessionIds,
   { format, budget, waitMs = 0 }: Omit<ContextRequest, 'session'>,
-): Promise<SessionContext> {
+): Promise<{ context: SessionContext; session: SessionRow }> {
   if (waitMs > 0) await compactionEnded({ pool, watch }, ids, waitMs);
   const key = budget ?? 'own';
   const mostBytes = Math.max(mostContextBytes, 2 * turnLimits.maxBytes);
@@ -40,15 +49,19 @@ export async function readContext(
   for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
     const found = await readContextSource(pool, ids, key, mostBytes);
     const { context, budget: within, reductions } = await fit(found);
-    if (reductions.length === 0) return context;
+    const { session } = found;
+    if (reductions.length === 0) return { context, session };
     // Reductions are stored when they are first applied, so that every later read until the next commit starts with
     // the same prefix.
     const seen = found.source.reductions.length;
-    const { generation } = found.session;
-    if (await saveReductions(pool, found.session, { generation, seen, budget: within, reductions }))
-      return context;
+    const { generation } = session;
+    if (await saveReductions(pool, session, { generation, seen, budget: within, reductions }))
+      return { context, session };
   }
-  return (await readContextLocked(pool, ids, key, mostBytes, fit)).context;
+  return readContextLocked(pool, ids, key, mostBytes, async (found) => ({
+    ...(await fit(found)),
+    session: found.session,
+  }));
 }
 
 /**

@@ -15,7 +15,15 @@ import type {
   EstimateRequest,
 } from '../contract/backfills.js';
 import { asking, checkRequests } from '../contract/asking.js';
-import type { Asked, OfJob, OfSession, OfToken, PalimpsestClient, ReadContext } from '../contract/client.js';
+import type {
+  Asked,
+  OfJob,
+  OfSession,
+  OfToken,
+  PalimpsestClient,
+  ReadContext,
+  Sync,
+} from '../contract/client.js';
 import {
   type CompactionOutcome,
   type Forked,
@@ -40,13 +48,13 @@ import {
   type SessionList,
   type Status,
 } from '../contract/sessions.js';
+import { syncBody, type Synced } from '../contract/sync.js';
 import type { AppendedTurn, TurnOrText } from '../contract/turns.js';
 import type { LoggedMessage } from '../conversation/message.js';
 import type { ApiToken, CreatedToken, TokenRequest } from '../contract/tokens.js';
 import { erase } from '../erase/erase.js';
 import { findMessages } from '../erase/erase-messages.js';
 import { type Readiness, readinessOf } from '../process/readiness.js';
-import { appendTurn } from '../store/append/turns.js';
 import { listArchiveParts, readArchivePart } from '../store/compactions/archive.js';
 import { fork } from '../store/compactions/fork.js';
 import { listCompactions, outcomeOf } from '../store/compactions/generations.js';
@@ -71,6 +79,7 @@ import {
   type TokenMaker,
 } from '../store/tokens/tokens.js';
 import { sessionWorkflowId } from '../temporal/names.js';
+import { append } from './append.js';
 import { Backfills } from './backfills.js';
 import {
   closeConnections,
@@ -81,6 +90,7 @@ import {
 import { readContext } from './context.js';
 import * as operating from './operating.js';
 import { statusOf } from './status.js';
+import { sync } from './sync.js';
 import { atRest } from './waiting.js';
 
 /**
@@ -145,6 +155,10 @@ export class Palimpsest implements PalimpsestClient {
   async appendTurn(turn: TurnOrText): Promise<AppendedTurn> {
     return append(this.connections, this.ids(turn), turn);
   }
+
+  readonly sync = asking('sync', async ({ session, ...request }: Asked<'sync'>): Promise<Synced> =>
+    sync(this.connections, this.ids({ session }), checked(syncBody, request)),
+  ) as Sync;
 
   readonly context = asking(
     'context',
@@ -366,26 +380,3 @@ export class Palimpsest implements PalimpsestClient {
 }
 
 checkRequests(Palimpsest.prototype);
-
-/** Stores a turn, then signals the session's workflow. A turn stays stored even if the signal fails. */
-async function append(
-  { pool, workflows, deployment, turnLimits }: Connections,
-  ids: SessionIds,
-  { turnId, messages, at, format, policy, expectedSeq, usage }: TurnOrText,
-): Promise<AppendedTurn> {
-  const stored = await appendTurn(pool, {
-    ...ids,
-    turnId,
-    messages,
-    deployment,
-    limits: turnLimits,
-    ...(at === undefined ? {} : { at }),
-    ...(format === undefined ? {} : { format }),
-    ...(usage === undefined ? {} : { usage }),
-    ...(policy === undefined ? {} : { policy }),
-    ...(expectedSeq === undefined ? {} : { expectedSeq }),
-  });
-  const { fromSeq, throughSeq, due, repeated, warnings } = stored;
-  const signalled = await workflows.signalTurn(ids, { turnId, seq: throughSeq, due }, stored.idleAfterMs);
-  return { turnId, fromSeq, throughSeq, due, repeated, signalled, warnings };
-}

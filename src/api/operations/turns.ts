@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { invalid } from '../../errors.js';
 import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 import { contextRequest, sessionContext } from '../../contract/context.js';
+import { syncBody, synced } from '../../contract/sync.js';
 import { appendedTurn, turnBody } from '../../contract/turns.js';
 import { inQuery } from './query.js';
 
@@ -30,6 +31,25 @@ export const turns = [
     handle: async ({ client, params, body, headers }) => {
       const { turnId, ...turn } = body;
       return client.appendTurn({ ...turn, ...params, turnId: idOf(turnId, headers['idempotency-key']) });
+    },
+  }),
+  operation({
+    id: 'sync',
+    tag,
+    abandon: true,
+    summary: 'Store what is new in a list of messages, and get the messages to send to the model now',
+    description:
+      'For clients that hold the whole list. The list may begin with a context that an earlier call answered. What the session ' +
+      'has is not stored again. The token also needs the scope `read`, and for `policy` the scope `policy`.',
+    params: ofSession,
+    takesTurns: true,
+    body: syncBody,
+    answer: synced,
+    failures: ['Store.ListEdited', 'Store.StaleAppend', 'Tenant.BeyondLimit', 'Budget.Unreachable'],
+    handle: async ({ client, access, params, body }) => {
+      needScope(access, 'read');
+      if (body.policy !== undefined) needScope(access, 'policy');
+      return client.sync({ ...body, ...params } as Parameters<typeof client.sync>[0]);
     },
   }),
   operation({

@@ -6,6 +6,13 @@ import type { PolicyInput } from '../../policy/schema.js';
 import type { UsageReport } from '../../tokens/reported-usage.js';
 import type { SessionIds } from '../../contract/ids.js';
 
+/** A list of messages that a caller holds. */
+export interface HeldList {
+  /** As `listDigests` returns it. */
+  digest: string;
+  items: number;
+}
+
 export interface TurnInput extends SessionIds {
   /** Idempotency key within the session, at most 512 bytes. */
   turnId: string;
@@ -33,4 +40,6 @@ export interface TurnInput extends SessionIds {
   /** The turn is old: no workflow is signalled, and the session is next measured by a backfill or after a live turn. */
   imported?: boolean;
   limits?: TurnLimits;
+  /** The list of which this turn is the end, stored together with it. */
+  list?: HeldList;
 }

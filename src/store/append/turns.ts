@@ -24,6 +24,7 @@ import {
   recall,
   remember,
 } from '../sessions/session-table.js';
+import { noteList } from './known-lists.js';
 import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
 import { replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
@@ -200,6 +201,7 @@ async function insert(
   const next = await progressed(tx, session, policy, { ...prepared, usage: turn.usage });
   const [live] = await insertTurn(tx, turn, prepared, session, next, range);
   if (!live) return null;
+  if (turn.list) await noteList(tx.query, turn, turn.list, range.throughSeq);
   noteStored(tx, turn.tenant, bytesOf(prepared));
   const row = {
     ...next,

@@ -1,11 +1,11 @@
 import { getTableColumns, sql } from 'drizzle-orm';
 import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
-import { invalid } from '../../errors.js';
+import { invalid, PalimpsestError } from '../../errors.js';
 import { liveSizes, recount } from '../sessions/recount.js';
 import { archiveParts, compactions, reductions } from '../schema/compactions.js';
 import { compactionDigests } from '../schema/digests.js';
-import { messages, messageVectors, sessions, turns } from '../schema/log.js';
+import { knownLists, messages, messageVectors, sessions, turns } from '../schema/log.js';
 import { factsOf, notFound, type SessionRow } from '../sessions/session-row.js';
 import { findSession, loadSession } from '../sessions/sessions.js';
 import { keepSession, lockSession, updateSession } from '../sessions/session-table.js';
@@ -22,7 +22,11 @@ import { withTransaction, type Transaction } from '../connection/transaction.js'
  * `Input.Invalid` for a seq that is not in the log and for a target that exists already; `Store.SessionNotFound`;
  * `Tenant.BeyondLimit`; `Store.StaleGeneration` if the source is erased and recreated meanwhile.
  */
-export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: ForkRequest): Promise<Forked> {
+export async function fork(
+  pool: Pool,
+  ids: SessionIds,
+  { throughSeq, to, continues }: ForkRequest,
+): Promise<Forked> {
   const target: SessionIds = { tenant: ids.tenant, session: to };
   for (let attempt = 1; ; attempt++) {
     const source = await loadSession(pool, ids);
@@ -51,6 +55,7 @@ export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: Fork
       await settleSizes(tx, target, generation);
       const { policyVersion } = await presentPolicy(tx, ids);
       if (policyVersion !== source.policyVersion) throw new PolicyMoved();
+      if (continues !== undefined) await continueIn(tx, { ...ids, session: continues }, ids.session, to);
       return true;
     }).catch((error: unknown) => {
       if (error instanceof PolicyMoved) return null;
@@ -58,6 +63,29 @@ export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: Fork
     });
     if (made !== null) return answer(pool, ids, target, throughSeq, !made);
   }
+}
+
+/** From now on, `sync` for `origin` uses the session `to`. */
+async function continueIn(
+  { query }: Transaction,
+  origin: SessionIds,
+  from: string,
+  to: string,
+): Promise<void> {
+  const moved = await query<{ session_id: string }>(
+    `update palimpsest.sessions set continued_in = $4
+     where tenant_id = $1 and session_id = $2 and coalesce(continued_in, session_id) = $3 returning session_id`,
+    [origin.tenant, origin.session, from, to],
+  );
+  if (moved.length > 0) return;
+  throw new PalimpsestError(
+    'Store.StaleAppend',
+    `session ${origin.session} does not continue in ${from} any more`,
+    {
+      path: 'continues',
+      hint: 'Another call has moved it: synchronize the session again.',
+    },
+  );
 }
 
 /** The policy of the source changed during the copy. Nothing is written, and the fork begins again. */
@@ -108,6 +136,7 @@ async function copySession(
       stored_bytes: `(select coalesce(sum(octet_length(m.body)), 0) from palimpsest.messages m
         where m.tenant_id = $1 and m.session_id = $2 and m.seq <= $4)`,
       fork_of: "jsonb_build_object('session', $2::text, 'throughSeq', $4::int)",
+      continued_in: 'null',
       // Set once head and messages are copied.
       generation: '0',
       through_seq: '0',
@@ -142,6 +171,7 @@ async function copyLog(
     range,
   );
   await query(copyOf(messages, { session_id: '$3' }) + ' and seq <= $4', range);
+  await query(copyOf(knownLists, { session_id: '$3' }) + ' and through_seq <= $4', range);
   await query(copyOf(messageVectors, { session_id: '$3' }) + ' and seq <= $4', range);
 }
 

@@ -87,6 +87,8 @@ export const sessions = palimpsest.table(
     indexedThroughSeq: integer('indexed_through_seq').notNull().default(0),
     /** The session that a fork was made from, and its last shared seq. */
     forkOf: jsonb('fork_of').$type<{ session: string; throughSeq: number }>(),
+    /** The fork in which `sync` continues this session after its list was edited; null: this session itself. */
+    continuedIn: text('continued_in'),
     /** Format of its turns and contexts. The first turn fixes it. */
     format: text('format').$type<FormatName>().notNull().default('openai-chat'),
     /** The tokenizer that made the stored token counts of this session. */
@@ -170,6 +172,36 @@ export const turns = palimpsest.table(
       foreignColumns: [sessions.tenantId, sessions.sessionId],
     }),
     check('turns_range', sql`from_seq >= 1 and through_seq >= from_seq`),
+  ],
+);
+
+/**
+ * Lists of messages that callers hold: what they sent to `sync`, and the contexts that it answered. Each stands for the log
+ * through one message.
+ */
+export const knownLists = palimpsest.table(
+  'known_lists',
+  {
+    tenantId: tenantId(),
+    sessionId: sessionId(),
+    /** Chained hash of the items: see `listDigests`. */
+    digest: hash('digest').notNull(),
+    items: integer('items').notNull(),
+    throughSeq: integer('through_seq').notNull(),
+    createdAt: createdAt(),
+  },
+  (table) => [
+    ofOneTenant(),
+    primaryKey({ name: 'known_lists_pk', columns: [table.tenantId, table.sessionId, table.digest] }),
+    foreignKey({
+      name: 'known_lists_of_session',
+      columns: [table.tenantId, table.sessionId],
+      foreignColumns: [sessions.tenantId, sessions.sessionId],
+    }),
+    check(
+      'known_lists_values',
+      sql`octet_length(digest) = 32 and items >= 1 and through_seq >= 0 and isfinite(created_at)`,
+    ),
   ],
 );
 

@@ -21,6 +21,7 @@ const tables = [
   'message_texts',
   'messages',
   'turns',
+  'known_lists',
   'backfill_items',
   'sessions',
 ] as const;

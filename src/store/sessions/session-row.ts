@@ -140,6 +140,7 @@ export function toSession(record: SessionRecord, defaults: TenantLimits | undefi
     meanTurnTokens: record.mean_turn_tokens,
     indexedThroughSeq: record.indexed_through_seq,
     forkOf: record.fork_of,
+    continuedIn: record.continued_in,
     format: record.format,
     tokenizer: record.tokenizer,
     budget: record.budget,

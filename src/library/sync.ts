@@ -1,0 +1,240 @@
+/** Finds what is new in a list that a caller holds, stores it once, and answers the context. */
+import { createHash } from 'node:crypto';
+import { idFault, type SessionIds } from '../contract/ids.js';
+import type { SessionContext } from '../contract/context.js';
+import type { Synced, SyncOrText } from '../contract/sync.js';
+import type { AppendedTurn } from '../contract/turns.js';
+import { type Json, MessagesText, textOfShared } from '../conversation/message.js';
+import { checkPlainJson } from '../conversation/json.js';
+import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { itemDigest, itemId, listDigests } from '../formats/list-digest.js';
+import { inSlices } from '../steps.js';
+import { longestKnown, noteList } from '../store/append/known-lists.js';
+import { logUnits } from '../store/reading/units.js';
+import { fork } from '../store/compactions/fork.js';
+import { currentCaller } from '../store/connection/places.js';
+import { type Query, reading } from '../store/connection/transaction.js';
+import type { SessionRow } from '../store/sessions/session-row.js';
+import { findSession } from '../store/sessions/sessions.js';
+import { append } from './append.js';
+import type { Connections } from './connections.js';
+import { readContextOf } from './context.js';
+
+/** Number of times that other writers of the session may come first. */
+const attempts = 5;
+
+/** Number of messages at the end of the log among which the beginning of a list is looked for. */
+const mostInPart = 2_000;
+
+type Request = Omit<SyncOrText, 'messages'>;
+
+/** A list with a digest for each of its beginnings. */
+interface List {
+  items: readonly Json[];
+  digests: readonly string[];
+}
+
+/** Where a list and a log agree: the first items of the list stand for the log through `throughSeq`. */
+interface Common {
+  items: number;
+  throughSeq: number;
+}
+
+export async function sync(
+  connections: Connections,
+  ids: SessionIds,
+  { messages, ...request }: SyncOrText,
+): Promise<Synced> {
+  const list = await listOf(messages);
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await synchronized(connections, ids, list, request);
+    } catch (error) {
+      if (!isFailure(error, 'Store.StaleAppend') || attempt === attempts) throw error;
+    }
+  }
+}
+
+async function listOf(messages: unknown): Promise<List> {
+  const given: unknown =
+    messages instanceof MessagesText ? JSON.parse(textOfShared(messages.bytes)) : messages;
+  if (!Array.isArray(given)) throw invalid('messages must be an array of messages', 'messages');
+  if (given === messages) checkPlainJson(given, 'messages');
+  const items = given as readonly Json[];
+  return { items, digests: await inSlices(listDigests(items), currentCaller()?.signal) };
+}
+
+async function synchronized(
+  connections: Connections,
+  origin: SessionIds,
+  list: List,
+  request: Request,
+): Promise<Synced> {
+  const [ids, row] = await sessionInUse(connections, origin);
+  const lastSeq = row ? row.nextSeq - 1 : 0;
+  const { common, complete } = row ? await compared(connections, row, list) : nothing;
+  const edited = complete ? null : { commonSeq: common.throughSeq, lastSeq };
+  if (edited && request.onEdit !== 'append' && request.onEdit !== 'fork')
+    throw listEdited(ids.session, edited);
+  const target =
+    edited && request.onEdit === 'fork'
+      ? { ids: await continued(connections, origin, ids, common.throughSeq), lastSeq: common.throughSeq }
+      : { ids, lastSeq };
+  const stored = await storeRest(connections, target, list, common, request);
+  const shape = request.budget === undefined ? {} : { budget: request.budget };
+  const { session, context } = await readContextOf(connections, target.ids, shape);
+  await noteContext(connections, session, context, list);
+  return { session: target.ids.session, known: common.items, stored, edited, context };
+}
+
+const nothing = { common: { items: 0, throughSeq: 0 }, complete: true };
+
+/** The session of this id, or the fork that continues it. */
+async function sessionInUse(
+  { pool }: Connections,
+  ids: SessionIds,
+): Promise<[ids: SessionIds, row: SessionRow | null]> {
+  const row = await findSession(pool, ids);
+  if (!row?.continuedIn) return [ids, row];
+  const continuing = { tenant: ids.tenant, session: row.continuedIn };
+  return [continuing, await findSession(pool, continuing)];
+}
+
+/** `complete`: the list has the whole log. */
+async function compared(
+  { pool }: Connections,
+  row: SessionRow,
+  list: List,
+): Promise<{ common: Common; complete: boolean }> {
+  if (list.items.length === 0) return { common: { items: 0, throughSeq: row.nextSeq - 1 }, complete: true };
+  const known = (await longestKnown(pool, row, list.digests)) ?? { items: 0, throughSeq: 0 };
+  const query = reading(pool, row);
+  const along = await alongLog(query, row, list, known);
+  if (along.complete || along.common.items > 0) return along;
+  const newest = await newestPart(query, row, list);
+  return newest ? { common: newest, complete: true } : along;
+}
+
+/** Goes on in the log after a known beginning, item by item, for as long as list and log agree. */
+async function alongLog(
+  query: Query,
+  row: SessionRow,
+  { items }: List,
+  known: Common,
+): Promise<{ common: Common; complete: boolean }> {
+  let common = known;
+  for await (const unit of logUnits(query, row, known.throughSeq + 1, row.nextSeq - 1)) {
+    const end = common.items + unit.items.length;
+    const same = unit.items.every(
+      (item, index) => end <= items.length && itemDigest(item) === itemDigest(items[common.items + index]!),
+    );
+    if (!same) return { common, complete: false };
+    common = { items: end, throughSeq: unit.throughSeq };
+  }
+  return { common, complete: true };
+}
+
+/**
+ * The beginning of a list that is the end of the log: frameworks send the newest messages only. Two items must agree, or one
+ * with the same id.
+ */
+async function newestPart(query: Query, row: SessionRow, { items }: List): Promise<Common | null> {
+  const newest: Json[] = [];
+  const from = Math.max(1, row.nextSeq - Math.min(mostInPart, 2 * items.length));
+  for await (const unit of logUnits(query, row, from, row.nextSeq - 1)) newest.push(...unit.items);
+  const digests = newest.map(itemDigest);
+  for (let count = Math.min(items.length, newest.length); count > 0; count--) {
+    const part = items.slice(0, count);
+    const end = newest.slice(-count);
+    if (count < 2 && (itemId(part[0]!) === null || itemId(end[0]!) === null)) continue;
+    const hasOtherId = part.some((item, index) => isOther(itemId(item), itemId(end[index]!)));
+    if (!hasOtherId && part.every((item, index) => itemDigest(item) === digests.at(index - count)))
+      return { items: count, throughSeq: row.nextSeq - 1 };
+  }
+  return null;
+}
+
+const isOther = (ours: string | null, theirs: string | null): boolean =>
+  ours !== null && theirs !== null && ours !== theirs;
+
+function listEdited(
+  session: string,
+  { commonSeq, lastSeq }: { commonSeq: number; lastSeq: number },
+): PalimpsestError {
+  return new PalimpsestError(
+    'Store.ListEdited',
+    `the list and session ${session} are the same through message ${commonSeq}, but the session has ${lastSeq} messages`,
+    {
+      path: 'messages',
+      hint: "Send the whole list, or say with onEdit what an edited list means: 'fork' or 'append'.",
+      details: { commonSeq, lastSeq },
+    },
+  );
+}
+
+/** Makes the fork in which the session goes on; a repeated call finds it. */
+async function continued(
+  { pool }: Connections,
+  origin: SessionIds,
+  from: SessionIds,
+  throughSeq: number,
+): Promise<SessionIds> {
+  const before = from.session === origin.session ? 0 : Number(/~(\d+)$/.exec(from.session)?.[1] ?? 0);
+  for (let number = before + 1; ; number++) {
+    const to = nameOf(origin.session, number);
+    try {
+      await fork(pool, from, { throughSeq, to, continues: origin.session });
+      return { tenant: origin.tenant, session: to };
+    } catch (error) {
+      // The platform has a session of this name.
+      if (!isFailure(error, 'Input.Invalid') || error.path !== 'to' || number === before + attempts)
+        throw error;
+    }
+  }
+}
+
+/** `s` → `s~1`, `s~2`; a long id is replaced by its hash. */
+function nameOf(origin: string, number: number): string {
+  const name = `${origin}~${number}`;
+  if (idFault(name) === null) return name;
+  return `${createHash('sha256').update(origin).digest('hex')}~${number}`;
+}
+
+/** Appends the items that the log does not have, together with the list, so that no interruption comes between. */
+async function storeRest(
+  connections: Connections,
+  { ids, lastSeq }: { ids: SessionIds; lastSeq: number },
+  { items, digests }: List,
+  common: Common,
+  { at, format, policy, usage }: Request,
+): Promise<AppendedTurn | null> {
+  const digest = digests.at(-1);
+  if (digest === undefined) return null;
+  const list = { digest, items: items.length };
+  const messages = items.slice(common.items);
+  if (messages.length === 0) {
+    await noteList(reading(connections.pool, ids), ids, list, lastSeq);
+    return null;
+  }
+  const turn = {
+    ...{ turnId: `sync:${digest}:${lastSeq}`, messages, expectedSeq: lastSeq },
+    ...(at === undefined ? {} : { at }),
+    ...(format === undefined ? {} : { format }),
+    ...(policy === undefined || lastSeq > 0 ? {} : { policy }),
+    ...(usage === undefined ? {} : { usage }),
+  };
+  return append(connections, ids, turn, list);
+}
+
+/** Frameworks put the answered context in place of their list: it is known from now on. */
+async function noteContext(
+  { pool }: Connections,
+  session: SessionRow,
+  { messages }: SessionContext,
+  list: List,
+): Promise<void> {
+  const { digests } = await listOf(messages);
+  const digest = digests.at(-1);
+  if (digest === undefined || digest === list.digests.at(-1)) return;
+  await noteList(reading(pool, session), session, { digest, items: messages.length }, session.nextSeq - 1);
+}

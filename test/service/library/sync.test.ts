@@ -1,0 +1,314 @@
+/** `sync`: a caller sends its whole list, whatever it holds, and every message is stored once. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { SyncRequest } from '../../../src/contract/sync.js';
+import type { FormatName } from '../../../src/conversation/format-names.js';
+import type { ChatMessage, Json } from '../../../src/conversation/message.js';
+import { originalItems } from '../../../src/formats/native.js';
+import { Palimpsest } from '../../../src/library/palimpsest.js';
+import { failure } from '../../conformance/case.js';
+import { startStack, type Stack } from '../../support/stack.js';
+
+type Messages = SyncRequest['messages'];
+
+let stack: Stack;
+let palimpsest: Palimpsest;
+
+beforeAll(async () => {
+  stack = await startStack();
+  ({ palimpsest } = stack);
+});
+
+afterAll(() => stack.stop());
+
+const user = (content: string): ChatMessage => ({ role: 'user', content });
+const assistant = (content: string): ChatMessage => ({ role: 'assistant', content });
+
+async function replayed(session: string): Promise<Json[]> {
+  const items: Json[] = [];
+  for await (const item of originalItems(palimpsest.replay({ session }))) items.push(item);
+  return items;
+}
+
+/** What an agent says in one turn, in each format that frameworks hold. */
+const turnIn: Partial<Record<FormatName, (turn: number) => Json[]>> = {
+  'openai-chat': (turn) => [
+    { role: 'user', content: `Question ${turn}: ${'word '.repeat(150)}` },
+    {
+      ...{ role: 'assistant', content: null },
+      tool_calls: [1, 2].map((n) => ({
+        ...{ id: `c${turn}-${n}`, type: 'function' },
+        function: { name: 'look', arguments: `{"order":${turn * n}}` },
+      })),
+    },
+    ...[1, 2].map((n) => ({
+      role: 'tool',
+      tool_call_id: `c${turn}-${n}`,
+      content: `Order ${turn * n} shipped.`,
+    })),
+    { role: 'assistant', content: `Answer ${turn}.` },
+  ],
+  anthropic: (turn) => [
+    { role: 'user', content: `Question ${turn}: ${'word '.repeat(150)}` },
+    {
+      role: 'assistant',
+      content: [1, 2].map((n) => ({ type: 'tool_use', id: `c${turn}-${n}`, name: 'look', input: { n } })),
+    },
+    {
+      role: 'user',
+      content: [1, 2].map((n) => ({
+        type: 'tool_result',
+        tool_use_id: `c${turn}-${n}`,
+        content: `Found ${n}.`,
+      })),
+    },
+    { role: 'assistant', content: [{ type: 'text', text: `Answer ${turn}.` }] },
+  ],
+  'openai-responses': (turn) => [
+    { role: 'user', content: `Question ${turn}: ${'word '.repeat(150)}` },
+    ...[1, 2].map((n) => ({
+      ...{ type: 'function_call', call_id: `c${turn}-${n}`, name: 'look', arguments: `{"n":${n}}` },
+    })),
+    ...[1, 2].map((n) => ({ type: 'function_call_output', call_id: `c${turn}-${n}`, output: `Found ${n}.` })),
+    {
+      ...{ type: 'message', role: 'assistant', status: 'completed', id: `msg_${turn}` },
+      content: [{ type: 'output_text', text: `Answer ${turn}.`, annotations: [] }],
+    },
+  ],
+  langchain: (turn) => [
+    { type: 'human', data: { content: `Question ${turn}: ${'word '.repeat(150)}`, id: `h${turn}` } },
+    {
+      type: 'ai',
+      data: {
+        ...{ content: '', id: `a${turn}` },
+        tool_calls: [1, 2].map((n) => ({
+          id: `c${turn}-${n}`,
+          name: 'look',
+          args: { n },
+          type: 'tool_call',
+        })),
+      },
+    },
+    ...[1, 2].map((n) => ({ type: 'tool', data: { content: `Found ${n}.`, tool_call_id: `c${turn}-${n}` } })),
+    { type: 'ai', data: { content: `Answer ${turn}.`, id: `b${turn}` } },
+  ],
+  'ai-sdk': (turn) => [
+    { role: 'user', content: `Question ${turn}: ${'word '.repeat(150)}` },
+    {
+      role: 'assistant',
+      content: [1, 2].map((n) => ({
+        ...{ type: 'tool-call', toolCallId: `c${turn}-${n}`, toolName: 'look', input: { n } },
+      })),
+    },
+    {
+      role: 'tool',
+      content: [1, 2].map((n) => ({
+        ...{ type: 'tool-result', toolCallId: `c${turn}-${n}`, toolName: 'look' },
+        output: { type: 'text', value: `Found ${n}.` },
+      })),
+    },
+    { role: 'assistant', content: [{ type: 'text', text: `Answer ${turn}.` }] },
+  ],
+  gemini: (turn) => [
+    { role: 'user', parts: [{ text: `Question ${turn}: ${'word '.repeat(150)}` }] },
+    { role: 'model', parts: [1, 2].map((n) => ({ functionCall: { name: 'look', args: { n } } })) },
+    { role: 'user', parts: [1, 2].map((n) => ({ functionResponse: { name: 'look', response: { n } } })) },
+    { role: 'model', parts: [{ text: `Answer ${turn}.` }] },
+  ],
+};
+
+/** The beginnings of a turn that an agent sends to its model. */
+function requests(turn: Json[]): Json[][] {
+  return [turn.slice(0, 1), turn.slice(0, -1)];
+}
+
+const turns = 30;
+const policy = { contextWindow: 4_000 };
+
+describe.each(Object.keys(turnIn) as FormatName[])('%s', (format) => {
+  const turnOf = turnIn[format]!;
+  const whole = Array.from({ length: turns }, (_, turn) => turnOf(turn)).flat();
+
+  test('a caller that keeps the whole list stores every message once', async () => {
+    const session = `whole-${format}`;
+    let list: Json[] = [];
+    for (let turn = 0; turn < turns; turn++) {
+      for (const part of requests(turnOf(turn))) {
+        const { edited } = await palimpsest.sync({
+          session,
+          format,
+          policy,
+          messages: [...list, ...part] as Messages,
+        });
+        expect(edited).toBeNull();
+      }
+      list = [...list, ...turnOf(turn)];
+      // A repeated call, as after a restart.
+      const again = { session, messages: list as Messages };
+      await palimpsest.sync(again);
+      expect((await palimpsest.sync(again)).stored).toBeNull();
+    }
+    await palimpsest.settled({ session });
+    expect(await replayed(session)).toEqual(whole);
+    expect((await palimpsest.status({ session })).generation).toBeGreaterThan(0);
+  });
+
+  test('a caller that puts each context in place of its list stores every message once', async () => {
+    const session = `replaced-${format}`;
+    let list: Json[] = [];
+    let largest = 0;
+    for (let turn = 0; turn < turns; turn++) {
+      let sent = 0;
+      for (const part of [...requests(turnOf(turn)), turnOf(turn)]) {
+        const messages = [...list, ...part.slice(sent)] as Messages;
+        const { context, edited } = await palimpsest.sync({ session, format, policy, messages });
+        expect(edited).toBeNull();
+        list = withIds(context.messages as unknown as Json[], turn);
+        largest = Math.max(largest, context.tokens);
+        sent = part.length;
+      }
+      // Compactions come between a context and the next call.
+      if (turn % 5 === 4) await palimpsest.settled({ session });
+    }
+    expect(await replayed(session)).toEqual(whole);
+    const { generation } = await palimpsest.status({ session });
+    expect(generation).toBeGreaterThan(0);
+    expect(largest).toBeLessThanOrEqual(policy.contextWindow);
+  });
+});
+
+/** Frameworks give ids to messages that have none. */
+function withIds(items: Json[], turn: number): Json[] {
+  return items.map((item, index) => {
+    if (item === null || typeof item !== 'object' || !('data' in item)) return item;
+    const { data } = item;
+    return { ...item, data: { id: `given-${turn}-${index}`, ...(data as object) } } as Json;
+  });
+}
+
+describe('a list that is not the log and more', () => {
+  const dialog = [user('One.'), assistant('Two.'), user('Three.'), assistant('Four.')];
+
+  test('is refused, with the last message that both have', async () => {
+    const session = 'edited-refused';
+    await palimpsest.sync({ session, messages: dialog });
+    const edited = [...dialog.slice(0, 2), user('Another.')];
+    for (const messages of [edited, dialog.slice(0, 3), [user('Nothing of it.')]])
+      expect(await failure(palimpsest.sync({ session, messages }))).toMatchObject({
+        ...{ type: 'Store.ListEdited', path: 'messages' },
+        details: { lastSeq: 4 },
+      });
+    expect(await replayed(session)).toEqual(dialog);
+  });
+
+  test('goes on in a fork, also in the next calls', async () => {
+    const session = 'edited-fork';
+    await palimpsest.sync({ session, messages: dialog });
+    const edited = [...dialog.slice(0, 2), user('Another.')];
+    const forked = await palimpsest.sync({ session, messages: edited, onEdit: 'fork' });
+    expect(forked).toMatchObject({
+      ...{ session: 'edited-fork~1', known: 2, edited: { commonSeq: 2, lastSeq: 4 } },
+      stored: { fromSeq: 3, throughSeq: 3 },
+    });
+    const more = [...edited, assistant('Fourth.')];
+    expect(await palimpsest.sync({ session, messages: more })).toMatchObject({
+      ...{ session: 'edited-fork~1', known: 3, edited: null },
+    });
+    const again = await palimpsest.sync({ session, messages: [user('Afresh.')], onEdit: 'fork' });
+    expect(again).toMatchObject({ session: 'edited-fork~2', known: 0, stored: { fromSeq: 1 } });
+    expect(await replayed(session)).toEqual(dialog);
+    expect(await replayed('edited-fork~1')).toEqual(more);
+    expect(await replayed('edited-fork~2')).toEqual([user('Afresh.')]);
+  });
+
+  test('appends what the log does not have, once', async () => {
+    const session = 'edited-append';
+    await palimpsest.sync({ session, messages: dialog });
+    const edited = [...dialog.slice(0, 2), user('Another.')];
+    for (let time = 1; time <= 2; time++)
+      await palimpsest.sync({ session, messages: edited, onEdit: 'append' });
+    const more = [...edited, assistant('Fourth.')];
+    await palimpsest.sync({ session, messages: more });
+    expect(await replayed(session)).toEqual([...dialog, user('Another.'), assistant('Fourth.')]);
+  });
+
+  test('may be the newest part of the log', async () => {
+    const session = 'window';
+    const long = [1, 2, 3, 4, 5, 6].map((n) => (n % 2 ? user(`Question ${n}`) : assistant(`Answer ${n}`)));
+    await palimpsest.sync({ session, messages: long });
+    const messages = [...long.slice(-2), user('Next.')];
+    expect(await palimpsest.sync({ session, messages })).toMatchObject({ known: 2, stored: { fromSeq: 7 } });
+    expect(await replayed(session)).toEqual([...long, user('Next.')]);
+  });
+
+  test('of one message is not taken for the newest one', async () => {
+    const session = 'one-word';
+    await palimpsest.sync({ session, messages: [user('Hello.'), assistant('Yes?'), user('ok')] });
+    const call = palimpsest.sync({ session, messages: [user('ok')] });
+    expect(await failure(call)).toMatchObject({ type: 'Store.ListEdited', details: { commonSeq: 0 } });
+  });
+});
+
+test('a session that was appended turn by turn is gone on with', async () => {
+  const session = 'moved';
+  const messages = [user('One.'), assistant('Two.')];
+  await palimpsest.appendTurn({ session, turnId: 't-1', messages });
+  const list = [...messages, user('Three.')];
+  expect(await palimpsest.sync({ session, messages: list })).toMatchObject({
+    known: 2,
+    stored: { fromSeq: 3 },
+  });
+  // The platform goes on with both.
+  await palimpsest.appendTurn({ session, turnId: 't-2', messages: [assistant('Four.')] });
+  const all = [...list, assistant('Four.'), user('Five.')];
+  expect(await palimpsest.sync({ session, messages: all })).toMatchObject({
+    known: 4,
+    stored: { fromSeq: 5 },
+  });
+  expect(await replayed(session)).toEqual(all);
+});
+
+test('an empty list stores nothing and answers the context', async () => {
+  const session = 'empty';
+  expect(await failure(palimpsest.sync({ session, messages: [] }))).toMatchObject({
+    type: 'Store.SessionNotFound',
+  });
+  await palimpsest.sync({ session, messages: [user('One.')] });
+  expect(await palimpsest.sync({ session, messages: [] })).toMatchObject({
+    ...{ stored: null, known: 0, edited: null },
+    context: { messages: [user('One.')] },
+  });
+});
+
+describe('at once', () => {
+  test('the same list is stored once', async () => {
+    const session = 'at-once';
+    const messages = [user('One.'), assistant('Two.'), user('Three.')];
+    await palimpsest.sync({ session, messages: messages.slice(0, 1) });
+    await Promise.all(Array.from({ length: 8 }, () => palimpsest.sync({ session, messages })));
+    expect(await replayed(session)).toEqual(messages);
+  });
+
+  test('of two lists that part, one is stored and the other refused', async () => {
+    const session = 'at-once-parted';
+    const begin = [user('One.')];
+    await palimpsest.sync({ session, messages: begin });
+    const calls = ['A', 'B'].map((name) =>
+      palimpsest.sync({ session, messages: [...begin, assistant(name)] }),
+    );
+    const ended = await Promise.allSettled(calls);
+    expect(ended.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
+    expect(await replayed(session)).toHaveLength(2);
+  });
+
+  test('forks of the same edit are one fork', async () => {
+    const session = 'at-once-fork';
+    const begin = [user('One.'), assistant('Two.')];
+    await palimpsest.sync({ session, messages: begin });
+    const messages = [user('One.'), assistant('Other.')];
+    const made = await Promise.all(
+      Array.from({ length: 4 }, () => palimpsest.sync({ session, messages, onEdit: 'fork' })),
+    );
+    expect(new Set(made.map((one) => one.session))).toEqual(new Set(['at-once-fork~1']));
+    expect(await replayed('at-once-fork~1')).toEqual(messages);
+  });
+});
