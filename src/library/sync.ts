@@ -1,6 +1,5 @@
 /** Finds what is new in a list that a caller holds, stores it once, and answers the context. */
-import { createHash } from 'node:crypto';
-import { idFault, type SessionIds } from '../contract/ids.js';
+import { continuationId, type SessionIds } from '../contract/ids.js';
 import type { SessionContext } from '../contract/context.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
 import type { AppendedTurn } from '../contract/turns.js';
@@ -179,25 +178,16 @@ async function continued(
   from: SessionIds,
   throughSeq: number,
 ): Promise<SessionIds> {
-  const before = from.session === origin.session ? 0 : Number(/~(\d+)$/.exec(from.session)?.[1] ?? 0);
-  for (let number = before + 1; ; number++) {
-    const to = nameOf(origin.session, number);
+  for (let step = 1; ; step++) {
+    const to = continuationId(origin.session, from.session, step);
     try {
       await fork(pool, from, { throughSeq, to, continues: origin.session });
       return { tenant: origin.tenant, session: to };
     } catch (error) {
       // The platform has a session of this name.
-      if (!isFailure(error, 'Input.Invalid') || error.path !== 'to' || number === before + attempts)
-        throw error;
+      if (!isFailure(error, 'Input.Invalid') || error.path !== 'to' || step === attempts) throw error;
     }
   }
-}
-
-/** `s` → `s~1`, `s~2`; a long id is replaced by its hash. */
-function nameOf(origin: string, number: number): string {
-  const name = `${origin}~${number}`;
-  if (idFault(name) === null) return name;
-  return `${createHash('sha256').update(origin).digest('hex')}~${number}`;
 }
 
 /** Appends the items that the log does not have, together with the list, so that no interruption comes between. */

@@ -1,0 +1,256 @@
+/** `palimpsest/openai-agents`: sessions for OpenAI's Agents SDK whose history fits the model's window. */
+import { isDeepStrictEqual } from 'node:util';
+import type { AgentInputItem, CallModelInputFilter, Session } from '@openai/agents';
+import type { PalimpsestClient } from '../contract/client.js';
+import type { Synced, SyncRequest } from '../contract/sync.js';
+import { continuationId } from '../contract/ids.js';
+import { isFailure, PalimpsestError } from '../errors.js';
+
+export interface PalimpsestSessionOptions {
+  /** A client of the library or of `palimpsest/http`. */
+  palimpsest: PalimpsestClient;
+  /** Id of the session. */
+  session: string;
+  /** Policy of a new session, for instance its `model` or its `contextWindow`. */
+  policy?: SyncRequest['policy'];
+}
+
+/** An item of the Responses API. */
+interface ResponsesItem {
+  id?: string;
+  role?: string;
+}
+
+/** Number of times that other calls may come first. */
+const attempts = 20;
+
+/** Number of runs at once whose items are remembered between `callModelInputFilter` and `addItems`. */
+const mostRuns = 20;
+
+/**
+ * A session of the Agents SDK. Its history is the context: it fits the budget, and every item that was ever added stays in the
+ * log. Items of the context are of type `unknown`, which the SDK sends to the Responses API unchanged.
+ *
+ * @example
+ * const session = new PalimpsestSession({ palimpsest, session: 's-1', policy: { model: 'gpt-5' } });
+ * await run(agent, 'Hello', { session, callModelInputFilter: session.callModelInputFilter });
+ */
+export class PalimpsestSession implements Session {
+  private readonly palimpsest: PalimpsestClient;
+  private readonly session: string;
+  private readonly policy: SyncRequest['policy'];
+  /** The context that was answered last. It stands for a beginning of the log. */
+  private context: ResponsesItem[] | null = null;
+  /** For each run, the items that `callModelInputFilter` stored and the SDK has not yet added. */
+  private offered: AgentInputItem[][] = [];
+  private popped: Promise<unknown> = Promise.resolve();
+
+  constructor({ palimpsest, session, policy }: PalimpsestSessionOptions) {
+    this.palimpsest = palimpsest;
+    this.session = session;
+    this.policy = policy;
+  }
+
+  async getSessionId(): Promise<string> {
+    return this.session;
+  }
+
+  async getItems(limit?: number): Promise<AgentInputItem[]> {
+    const items = wrapped(await this.present());
+    if (limit === undefined) return items;
+    return limit > 0 ? items.slice(-limit) : [];
+  }
+
+  async addItems(items: AgentInputItem[]): Promise<void> {
+    const added = items.filter((item) => !isOfContext(item)).map(storable);
+    await this.append(added.slice(this.takeOffered(added)));
+  }
+
+  /**
+   * Removes the last item from the session and returns it; undefined if there is none. The session goes on in a fork without
+   * the item. The log that has it stays stored under its own id.
+   */
+  async popItem(): Promise<AgentInputItem | undefined> {
+    // An item of several can only be removed in two steps, between which no other removal may begin.
+    const pop = this.popped.then(() => this.pop());
+    this.popped = pop.catch(() => undefined);
+    return pop;
+  }
+
+  /** The session goes on in an empty fork. To delete what is stored, use `erase` of the client. */
+  async clearSession(): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      const present = await this.present();
+      if (present === null || (await this.move(present.session, 0, attempt)) !== null) return;
+    }
+  }
+
+  /**
+   * For the option of the same name of a run: stores the run's items before each call of the model, and replaces them by the
+   * context, so that a run of any length fits the window.
+   */
+  readonly callModelInputFilter: CallModelInputFilter = async ({ modelData }) => {
+    const input = modelData.input.filter((item) => !isInstructions(item));
+    const made = input.filter((item) => !isOfContext(item)).map(storable);
+    const synced = await this.store(input.map(storable)).catch(async (error: unknown) => {
+      // Another run has added items, or the history was cut on its way here.
+      if (!isFailure(error, 'Store.ListEdited') || hasLostMarks(input)) throw error;
+      return this.append(made.slice(this.storedOf(made)));
+    });
+    this.offer(made);
+    return { ...modelData, input: wrapped(synced) };
+  };
+
+  /** The context, or null for a session that does not exist. */
+  private async present(): Promise<Synced<ResponsesItem, string> | null> {
+    try {
+      return await this.store([]);
+    } catch (error) {
+      if (isFailure(error, 'Store.SessionNotFound')) return null;
+      throw error;
+    }
+  }
+
+  private async store(
+    messages: readonly (AgentInputItem | ResponsesItem)[],
+  ): Promise<Synced<ResponsesItem, string>> {
+    const { palimpsest, session, policy } = this;
+    const request = {
+      session,
+      messages,
+      format: 'openai-agents' as const,
+      ...(policy === undefined ? {} : { policy }),
+    };
+    const synced = await palimpsest.sync<ResponsesItem, string>(request);
+    this.context = synced.context.messages;
+    return synced;
+  }
+
+  /** Stores items after the whole log, whoever else adds to it. */
+  private async append(items: readonly AgentInputItem[]): Promise<Synced<ResponsesItem, string> | null> {
+    for (let attempt = 1; ; attempt++) {
+      if (this.context === null || items.length === 0) {
+        const present = await this.present();
+        if (items.length === 0) return present;
+      }
+      try {
+        return await this.store([...(this.context ?? []), ...items]);
+      } catch (error) {
+        if (!isFailure(error, 'Store.ListEdited') || attempt === attempts) throw error;
+        this.context = null;
+      }
+    }
+  }
+
+  private async pop(): Promise<AgentInputItem | undefined> {
+    for (let attempt = 1; ; attempt++) {
+      const present = await this.present();
+      if (present === null) return undefined;
+      const { messages: lastSeq } = await this.palimpsest.status({ session: present.session });
+      if (lastSeq === 0) return undefined;
+      const { messages } = await this.palimpsest.expand({
+        session: present.session,
+        fromSeq: lastSeq,
+        limit: 1,
+      });
+      const items = messages.flatMap(({ native }) => (native?.items ?? []) as unknown as AgentInputItem[]);
+      const to = await this.move(present.session, lastSeq - 1, attempt);
+      if (to === null) continue;
+      // A response is one message of the log, with several items.
+      const rest = items.slice(0, -1);
+      if (rest.length > 0)
+        await this.palimpsest.appendTurn({
+          ...{ session: to, turnId: `pop:${lastSeq}`, messages: rest, format: 'openai-agents' },
+          expectedSeq: lastSeq - 1,
+        });
+      return items.at(-1);
+    }
+  }
+
+  /** Moves the session to a fork and returns the fork's id; null if another call has moved the session first. */
+  private async move(from: string, throughSeq: number, attempt: number): Promise<string | null> {
+    const to = continuationId(this.session, from, attempt);
+    this.context = null;
+    this.offered = [];
+    try {
+      const fork = await this.palimpsest.fork({ session: from, throughSeq, to, continues: this.session });
+      if (!fork.repeated) return to;
+      if (attempt < attempts) return null;
+      throw new PalimpsestError('Store.StaleAppend', `other calls move session ${this.session} all the time`);
+    } catch (error) {
+      const isOvertaken =
+        isFailure(error, 'Store.StaleAppend') || (isFailure(error, 'Input.Invalid') && error.path === 'to');
+      if (!isOvertaken || attempt === attempts) throw error;
+      return null;
+    }
+  }
+
+  private offer(items: AgentInputItem[]): void {
+    const others = this.offered.filter((list) => !beginsWith(items, list));
+    this.offered = [...others, items].slice(-mostRuns);
+  }
+
+  /** Number of the first items that `callModelInputFilter` has stored, of the same run. */
+  private storedOf(items: readonly AgentInputItem[]): number {
+    const stored = this.offered.filter((list) => beginsWith(items, list));
+    return Math.max(0, ...stored.map(({ length }) => length));
+  }
+
+  /** Number of the first items that are the last ones which `callModelInputFilter` has stored in a run. */
+  private takeOffered(items: readonly AgentInputItem[]): number {
+    for (let count = items.length; count > 0; count--) {
+      const found = this.offered.find(
+        (list) => count <= list.length && beginsWith(items, list.slice(-count)),
+      );
+      if (found) return count;
+    }
+    return 0;
+  }
+}
+
+/** Marks items of a context. The SDK keeps the field in its lists and sends it to no model. */
+const mark = 'palimpsest';
+
+const isOfContext = (item: AgentInputItem): boolean => mark in item;
+
+/** The SDK has read the items of a context from a saved run state, which keeps the fields that it knows. */
+const hasLostMarks = ([first]: readonly AgentInputItem[]): boolean =>
+  first?.type === 'unknown' && !isOfContext(first);
+
+function wrapped(synced: Synced<ResponsesItem, string> | null): AgentInputItem[] {
+  if (synced === null) return [];
+  const { messages, system, etag } = synced.context;
+  const items = messages.map((item) => wrap(item, etag));
+  return system === undefined ? items : [wrap({ role: 'system', content: system }, instructions), ...items];
+}
+
+function wrap(item: ResponsesItem & { content?: string }, context: string): AgentInputItem {
+  const wrapper = { type: 'unknown' as const, id: item.id, providerData: item, [mark]: context };
+  return wrapper;
+}
+
+/** Marks the item of separate instructions, which is not one of the context's messages. */
+const instructions = 'instructions';
+
+const isInstructions = (item: AgentInputItem): boolean =>
+  (item as { [mark]?: string })[mark] === instructions;
+
+/** As the SDK stores items: without undefined values, and binary data as URLs. */
+function storable(item: AgentInputItem): AgentInputItem {
+  const text = JSON.stringify(item, function (this: Record<string, unknown>, key: string, value: unknown) {
+    const own = this[key];
+    if (!(own instanceof Uint8Array)) return value;
+    const typed = (key === 'data' || key === 'fileData') && typeof this.mediaType === 'string';
+    const type = typed ? this.mediaType : 'text/plain';
+    return `data:${type};base64,${Buffer.from(own).toString('base64')}`;
+  });
+  return JSON.parse(text) as AgentInputItem;
+}
+
+const beginsWith = (list: readonly AgentInputItem[], beginning: readonly AgentInputItem[]): boolean =>
+  beginning.length <= list.length && beginning.every((item, index) => isSame(item, list[index]!));
+
+/** The SDK removes ids of calls before it stores them. */
+function isSame({ id, ...item }: AgentInputItem, { id: otherId, ...other }: AgentInputItem): boolean {
+  return (id === undefined || otherId === undefined || id === otherId) && isDeepStrictEqual(item, other);
+}
