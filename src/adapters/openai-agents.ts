@@ -1,18 +1,21 @@
 /** `palimpsest/openai-agents`: sessions for OpenAI's Agents SDK whose history fits the model's window. */
 import { isDeepStrictEqual } from 'node:util';
-import type { AgentInputItem, CallModelInputFilter, Session } from '@openai/agents';
+import { type AgentInputItem, type CallModelInputFilter, type Session, tool } from '@openai/agents';
 import type { PalimpsestClient } from '../contract/client.js';
+import { callRecoveryTool, recoveryTools } from '../contract/recovery-tools.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
-import { continuationId } from '../contract/ids.js';
+import { continuationId } from '../contract/continuation.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 
 export interface PalimpsestSessionOptions {
-  /** A client of the library or of `palimpsest/http`. */
-  palimpsest: PalimpsestClient;
+  /** `Palimpsest` or `HttpPalimpsest`. */
+  client: PalimpsestClient;
   /** Id of the session. */
   session: string;
-  /** Policy of a new session, for instance its `model` or its `contextWindow`. */
+  /** Policy of a new session, for instance `{ model: 'gpt-5' }`. An existing session keeps its policy. */
   policy?: SyncRequest['policy'];
+  /** Whether the agent has the session's `recoveryTools`; otherwise the context does not name them. @default false */
+  recoveryTools?: boolean;
 }
 
 /** An item of the Responses API. */
@@ -32,11 +35,11 @@ const mostRuns = 20;
  * log. Items of the context are of type `unknown`, which the SDK sends to the Responses API unchanged.
  *
  * @example
- * const session = new PalimpsestSession({ palimpsest, session: 's-1', policy: { model: 'gpt-5' } });
+ * const session = new PalimpsestSession({ client, session: 's-1', policy: { model: 'gpt-5' } });
  * await run(agent, 'Hello', { session, callModelInputFilter: session.callModelInputFilter });
  */
 export class PalimpsestSession implements Session {
-  private readonly palimpsest: PalimpsestClient;
+  private readonly client: PalimpsestClient;
   private readonly session: string;
   private readonly policy: SyncRequest['policy'];
   /** The context that was answered last. It stands for a beginning of the log. */
@@ -45,10 +48,10 @@ export class PalimpsestSession implements Session {
   private offered: AgentInputItem[][] = [];
   private popped: Promise<unknown> = Promise.resolve();
 
-  constructor({ palimpsest, session, policy }: PalimpsestSessionOptions) {
-    this.palimpsest = palimpsest;
+  constructor({ client, session, policy, recoveryTools: hasTools = false }: PalimpsestSessionOptions) {
+    this.client = client;
     this.session = session;
-    this.policy = policy;
+    this.policy = hasTools ? policy : { recovery: 'none', ...policy };
   }
 
   async getSessionId(): Promise<string> {
@@ -101,6 +104,20 @@ export class PalimpsestSession implements Session {
     return { ...modelData, input: wrapped(synced) };
   };
 
+  /** The tools `get_tool_response`, `search_history` and `expand_history`, with which the agent's model reads the originals. */
+  readonly recoveryTools = recoveryTools.map(({ function: { name, description, parameters } }) =>
+    tool({
+      name,
+      description,
+      strict: false,
+      parameters: { ...parameters, required: parameters.required ?? [], additionalProperties: true },
+      execute: async (input) => {
+        const present = await this.present();
+        return callRecoveryTool(this.client, present?.session ?? this.session, name, input);
+      },
+    }),
+  );
+
   /** The context, or null for a session that does not exist. */
   private async present(): Promise<Synced<ResponsesItem, string> | null> {
     try {
@@ -114,14 +131,14 @@ export class PalimpsestSession implements Session {
   private async store(
     messages: readonly (AgentInputItem | ResponsesItem)[],
   ): Promise<Synced<ResponsesItem, string>> {
-    const { palimpsest, session, policy } = this;
+    const { client, session, policy } = this;
     const request = {
       session,
       messages,
       format: 'openai-agents' as const,
       ...(policy === undefined ? {} : { policy }),
     };
-    const synced = await palimpsest.sync<ResponsesItem, string>(request);
+    const synced = await client.sync<ResponsesItem, string>(request);
     this.context = synced.context.messages;
     return synced;
   }
@@ -146,9 +163,9 @@ export class PalimpsestSession implements Session {
     for (let attempt = 1; ; attempt++) {
       const present = await this.present();
       if (present === null) return undefined;
-      const { messages: lastSeq } = await this.palimpsest.status({ session: present.session });
+      const { messages: lastSeq } = await this.client.status({ session: present.session });
       if (lastSeq === 0) return undefined;
-      const { messages } = await this.palimpsest.expand({
+      const { messages } = await this.client.expand({
         session: present.session,
         fromSeq: lastSeq,
         limit: 1,
@@ -159,7 +176,7 @@ export class PalimpsestSession implements Session {
       // A response is one message of the log, with several items.
       const rest = items.slice(0, -1);
       if (rest.length > 0)
-        await this.palimpsest.appendTurn({
+        await this.client.appendTurn({
           ...{ session: to, turnId: `pop:${lastSeq}`, messages: rest, format: 'openai-agents' },
           expectedSeq: lastSeq - 1,
         });
@@ -173,7 +190,7 @@ export class PalimpsestSession implements Session {
     this.context = null;
     this.offered = [];
     try {
-      const fork = await this.palimpsest.fork({ session: from, throughSeq, to, continues: this.session });
+      const fork = await this.client.fork({ session: from, throughSeq, to, continues: this.session });
       if (!fork.repeated) return to;
       if (attempt < attempts) return null;
       throw new PalimpsestError('Store.StaleAppend', `other calls move session ${this.session} all the time`);
@@ -235,9 +252,10 @@ const instructions = 'instructions';
 const isInstructions = (item: AgentInputItem): boolean =>
   (item as { [mark]?: string })[mark] === instructions;
 
-/** As the SDK stores items: without undefined values, and binary data as URLs. */
+/** As the SDK stores items: without the ids of calls and without undefined values, and with binary data as URLs. */
 function storable(item: AgentInputItem): AgentInputItem {
   const text = JSON.stringify(item, function (this: Record<string, unknown>, key: string, value: unknown) {
+    if (key === 'id' && isCall(this)) return undefined;
     const own = this[key];
     if (!(own instanceof Uint8Array)) return value;
     const typed = (key === 'data' || key === 'fileData') && typeof this.mediaType === 'string';
@@ -247,10 +265,10 @@ function storable(item: AgentInputItem): AgentInputItem {
   return JSON.parse(text) as AgentInputItem;
 }
 
-const beginsWith = (list: readonly AgentInputItem[], beginning: readonly AgentInputItem[]): boolean =>
-  beginning.length <= list.length && beginning.every((item, index) => isSame(item, list[index]!));
+const isCall = ({ type, callId, call_id: id = callId }: Record<string, unknown>): boolean =>
+  type === 'function_call' ||
+  type === 'function_call_result' ||
+  ((type === 'tool_search_call' || type === 'tool_search_output') && typeof id === 'string' && id !== '');
 
-/** The SDK removes ids of calls before it stores them. */
-function isSame({ id, ...item }: AgentInputItem, { id: otherId, ...other }: AgentInputItem): boolean {
-  return (id === undefined || otherId === undefined || id === otherId) && isDeepStrictEqual(item, other);
-}
+const beginsWith = (list: readonly AgentInputItem[], beginning: readonly AgentInputItem[]): boolean =>
+  beginning.length <= list.length && beginning.every((item, index) => isDeepStrictEqual(item, list[index]));

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { invalid } from '../errors.js';
 
 /** A tenant and one of its sessions. Both ids are free text of the platform, at most 200 bytes each once percent-encoded. */
@@ -63,15 +62,4 @@ export function checkId(id: unknown, field: string, place?: IdPlace): void {
 export function encodeIdPart(id: string, field: string): string {
   checkId(id, field);
   return encodeURIComponent(id);
-}
-
-/**
- * Id of a fork in which the session `origin` goes on after the session `from`, which is `origin` itself or such a fork: `s` →
- * `s~1`, `s~2`. `step` is 1, or more if that id is used already. A long id is replaced by its hash.
- */
-export function continuationId(origin: string, from: string, step: number): string {
-  const before = from === origin ? 0 : Number(/~(\d+)$/.exec(from)?.[1] ?? 0);
-  const id = `${origin}~${before + step}`;
-  if (idFault(id) === null) return id;
-  return `${createHash('sha256').update(origin).digest('hex')}~${before + step}`;
 }

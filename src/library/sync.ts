@@ -1,5 +1,6 @@
 /** Finds what is new in a list that a caller holds, stores it once, and answers the context. */
-import { continuationId, type SessionIds } from '../contract/ids.js';
+import { continuationId } from '../contract/continuation.js';
+import type { SessionIds } from '../contract/ids.js';
 import type { SessionContext } from '../contract/context.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
 import type { AppendedTurn } from '../contract/turns.js';
