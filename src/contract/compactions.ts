@@ -161,6 +161,13 @@ export const forkRequest = component(
   z.strictObject({
     to: id().describe('Id of the new session.'),
     throughSeq: z.int().min(0).describe('Last message that the fork contains; 0 for none.'),
+    expectedSeq: z
+      .int()
+      .min(0)
+      .optional()
+      .describe(
+        'Last `seq` of this session that the caller has seen. A stale value is refused with `Store.StaleAppend`.',
+      ),
     continues: id()
       .optional()
       .describe(

@@ -6,6 +6,7 @@ import { liveSizes, recount } from '../sessions/recount.js';
 import { archiveParts, compactions, reductions } from '../schema/compactions.js';
 import { compactionDigests } from '../schema/digests.js';
 import { knownLists, messages, messageVectors, sessions, turns } from '../schema/log.js';
+import { moved } from '../append/turn-answers.js';
 import { factsOf, notFound, type SessionRow } from '../sessions/session-row.js';
 import { findSession, loadSession } from '../sessions/sessions.js';
 import { keepSession, lockSession, updateSession } from '../sessions/session-table.js';
@@ -20,12 +21,13 @@ import { withTransaction, type Transaction } from '../connection/transaction.js'
  * sessions are independent. A turn that reaches beyond `throughSeq` is cut, a call without its result stays open, and
  * digests are shared. The database copies everything in one transaction. A repeated call makes no second fork. Throws
  * `Input.Invalid` for a seq that is not in the log and for a target that exists already; `Store.SessionNotFound`;
- * `Tenant.BeyondLimit`; `Store.StaleGeneration` if the source is erased and recreated meanwhile.
+ * `Tenant.BeyondLimit`; `Store.StaleAppend` for a stale `expectedSeq` and for a session that no longer uses the source;
+ * `Store.StaleGeneration` if the source is erased and recreated meanwhile.
  */
 export async function fork(
   pool: Pool,
   ids: SessionIds,
-  { throughSeq, to, continues }: ForkRequest,
+  { throughSeq, to, continues, expectedSeq }: ForkRequest,
 ): Promise<Forked> {
   const target: SessionIds = { tenant: ids.tenant, session: to };
   for (let attempt = 1; ; attempt++) {
@@ -37,10 +39,13 @@ export async function fork(
         `The log of ${ids.session} ends at message ${source.nextSeq - 1}.`,
       );
     const made = await withTransaction(pool, ids, async (tx) => {
-      // Appends continue meanwhile. Only a concurrent change of the policy, because it changes counts, would make the copy
-      // inconsistent.
-      if (attempt > 1) await lockSession(tx, source);
-      else await keepSession(tx, source);
+      // Appends continue meanwhile, unless they would be lost to a session that goes on in the fork. Only a concurrent change of
+      // the policy, because it changes counts, would make the copy inconsistent.
+      if (attempt > 1 || continues !== undefined || expectedSeq !== undefined) {
+        const { nextSeq } = await lockSession(tx, source);
+        if (expectedSeq !== undefined && expectedSeq !== nextSeq - 1)
+          throw stale(ids.session, nextSeq - 1, expectedSeq);
+      } else await keepSession(tx, source);
       const { limits } = source.policy;
       await lockSessions(tx, ids.tenant, limits);
       if (!(await copySession(tx, source, target, throughSeq))) return false;
@@ -65,6 +70,18 @@ export async function fork(
   }
 }
 
+function stale(session: string, lastSeq: number, expectedSeq: number): PalimpsestError {
+  return new PalimpsestError(
+    'Store.StaleAppend',
+    `session ${session} ends at seq ${lastSeq}, not at ${expectedSeq}`,
+    {
+      path: 'expectedSeq',
+      hint: 'Read the session again and decide again where to fork it.',
+      details: { lastSeq, expectedSeq },
+    },
+  );
+}
+
 /** From now on, `sync` for `origin` uses the session `to`. */
 async function continueIn(
   { query }: Transaction,
@@ -72,20 +89,13 @@ async function continueIn(
   from: string,
   to: string,
 ): Promise<void> {
-  const moved = await query<{ session_id: string }>(
+  const updated = await query<{ session_id: string }>(
     `update palimpsest.sessions set continued_in = $4
      where tenant_id = $1 and session_id = $2 and coalesce(continued_in, session_id) = $3 returning session_id`,
     [origin.tenant, origin.session, from, to],
   );
-  if (moved.length > 0) return;
-  throw new PalimpsestError(
-    'Store.StaleAppend',
-    `session ${origin.session} does not continue in ${from} any more`,
-    {
-      path: 'continues',
-      hint: 'Another call has moved it: synchronize the session again.',
-    },
-  );
+  if (updated.length > 0) return;
+  throw moved(origin.session, from);
 }
 
 /** The policy of the source changed during the copy. Nothing is written, and the fork begins again. */

@@ -1,4 +1,5 @@
 /** `sync`: a caller sends its whole list, whatever it holds, and every message is stored once. */
+import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SyncRequest } from '../../../src/contract/sync.js';
 import type { FormatName } from '../../../src/conversation/format-names.js';
@@ -310,5 +311,70 @@ describe('at once', () => {
     );
     expect(new Set(made.map((one) => one.session))).toEqual(new Set(['at-once-fork~1']));
     expect(await replayed('at-once-fork~1')).toEqual(messages);
+  });
+});
+
+describe('a session that a fork moves at the same time', () => {
+  const begin = [user('One.'), assistant('Two.')];
+
+  /** Lets each call begin while the session's row is locked, one after the other, then all of them go on. */
+  async function inOrder(
+    session: string,
+    ...calls: (() => Promise<unknown>)[]
+  ): Promise<PromiseSettledResult<unknown>[]> {
+    const owner = new pg.Client(stack.ownerUrl);
+    await owner.connect();
+    const waiting = async () => {
+      const { rowCount } = await owner.query(
+        `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      );
+      return rowCount;
+    };
+    try {
+      await owner.query('begin');
+      await owner.query('select from palimpsest.sessions where session_id = $1 for update', [session]);
+      const begun: Promise<unknown>[] = [];
+      for (const call of calls) {
+        begun.push(call());
+        await expect.poll(waiting).toBe(begun.length);
+      }
+      await owner.query('rollback');
+      return await Promise.allSettled(begun);
+    } finally {
+      await owner.end();
+    }
+  }
+
+  test('stores what comes after the fork in the fork', async () => {
+    const session = 'moved-before';
+    await palimpsest.sync({ session, messages: begin });
+    const messages = [user('One.'), assistant('Two.'), user('Three.')];
+    const fork = { session, throughSeq: 1, to: 'moved-before~1', continues: session, expectedSeq: 2 };
+    const [moved, synced] = await inOrder(
+      session,
+      () => palimpsest.fork(fork),
+      () => palimpsest.sync({ session, messages }),
+    );
+    expect(moved).toMatchObject({ status: 'fulfilled', value: { repeated: false } });
+    expect(synced).toMatchObject({ status: 'fulfilled', value: { session: 'moved-before~1' } });
+    expect(await replayed(session)).toEqual(begin);
+    expect(await replayed('moved-before~1')).toEqual(messages);
+  });
+
+  test('is not moved if it was stored to before', async () => {
+    const session = 'moved-after';
+    await palimpsest.sync({ session, messages: begin });
+    const messages = [...begin, user('Three.')];
+    const fork = { session, throughSeq: 1, to: 'moved-after~1', continues: session, expectedSeq: 2 };
+    const [synced, moved] = await inOrder(
+      session,
+      () => palimpsest.sync({ session, messages }),
+      () => palimpsest.fork(fork),
+    );
+    expect(synced).toMatchObject({ status: 'fulfilled', value: { session } });
+    expect(moved).toMatchObject({ reason: { type: 'Store.StaleAppend', path: 'expectedSeq' } });
+    expect(await failure(palimpsest.status({ session: 'moved-after~1' }))).toMatchObject({
+      type: 'Store.SessionNotFound',
+    });
   });
 });
