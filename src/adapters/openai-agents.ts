@@ -84,7 +84,9 @@ export class PalimpsestSession implements Session {
   async clearSession(): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       const present = await this.present();
-      if (present === null || (await this.move(present.session, 0, attempt)) !== null) return;
+      if (present === null) return;
+      const { messages: lastSeq } = await this.client.status({ session: present.session });
+      if ((await this.move(present.session, lastSeq, 0, attempt)) !== null) return;
     }
   }
 
@@ -171,7 +173,7 @@ export class PalimpsestSession implements Session {
         limit: 1,
       });
       const items = messages.flatMap(({ native }) => (native?.items ?? []) as unknown as AgentInputItem[]);
-      const to = await this.move(present.session, lastSeq - 1, attempt);
+      const to = await this.move(present.session, lastSeq, lastSeq - 1, attempt);
       if (to === null) continue;
       // A response is one message of the log, with several items.
       const rest = items.slice(0, -1);
@@ -185,12 +187,23 @@ export class PalimpsestSession implements Session {
   }
 
   /** Moves the session to a fork and returns the fork's id; null if another call has moved the session first. */
-  private async move(from: string, throughSeq: number, attempt: number): Promise<string | null> {
+  private async move(
+    from: string,
+    expectedSeq: number,
+    throughSeq: number,
+    attempt: number,
+  ): Promise<string | null> {
     const to = continuationId(this.session, from, attempt);
     this.context = null;
     this.offered = [];
     try {
-      const fork = await this.client.fork({ session: from, throughSeq, to, continues: this.session });
+      const fork = await this.client.fork({
+        session: from,
+        throughSeq,
+        to,
+        continues: this.session,
+        expectedSeq,
+      });
       if (!fork.repeated) return to;
       if (attempt < attempts) return null;
       throw new PalimpsestError('Store.StaleAppend', `other calls move session ${this.session} all the time`);

@@ -5,6 +5,7 @@ import {
   MemorySession,
   OpenAIProvider,
   Runner,
+  RunState,
   type Session,
   tool,
 } from '@openai/agents';
@@ -49,14 +50,19 @@ class ScriptedApi {
       apiKey: 'none',
       maxRetries: 0,
       fetch: async (_, request) => {
-        const { input } = JSON.parse(String(request?.body)) as { input: Item[] };
+        const { input, stream } = JSON.parse(String(request?.body)) as { input: Item[]; stream?: boolean };
         const violations = openaiResponses.violations({ messages: input });
         this.inputs.push(input);
         this.largest = Math.max(this.largest, tokensOf(input));
         if (violations.length > 0)
           return Response.json({ error: { message: violations.join() } }, { status: 400 });
         const output = answer(input, this.inputs.length) as Json;
-        return Response.json({ id: `resp_${this.inputs.length}`, object: 'response', output, usage: null });
+        const response = { id: `resp_${this.inputs.length}`, object: 'response', output, usage: null };
+        if (!stream) return Response.json(response);
+        const event = JSON.stringify({ type: 'response.completed', response });
+        return new Response(`event: response.completed\ndata: ${event}\n\n`, {
+          headers: { 'content-type': 'text/event-stream' },
+        });
       },
     });
     const modelProvider = new OpenAIProvider({ openAIClient });
@@ -225,20 +231,14 @@ describe('a run of 60 calls', () => {
   });
 
   test('goes on from a saved state, after an approval', async () => {
-    const careful = new Agent({ name: 'support', tools: [{ ...look, needsApproval: async () => true }] });
-    const memory = new MemorySession();
-    await approved(memory, async () => ({ session: memory }));
-    const sessionOf = async () => {
-      const session = new PalimpsestSession({ client: await connect(), session: 'approved', policy });
-      return { session, callModelInputFilter: session.callModelInputFilter };
-    };
-    await approved(memory, sessionOf);
-    expect(await replayed('approved')).toEqual((await memory.getItems()).map(comparable));
-
-    async function approved(_: Session, options: () => Promise<{ session: Session }>): Promise<void> {
+    const careful = new Agent<undefined>({
+      name: 'support',
+      tools: [{ ...look, needsApproval: async () => true }],
+    });
+    async function approved(options: () => Promise<{ session: Session }>): Promise<void> {
       const api = lookingTwice();
-      for (let turn = 1; turn <= 2; turn++) {
-        let result = await api.runner.run(careful, question(turn), await options());
+      for (let turn = 1; turn <= 3; turn++) {
+        let result = await api.runner.run<typeof careful, unknown>(careful, question(turn), await options());
         while (result.interruptions.length > 0) {
           const state = await RunState.fromString(careful, result.state.toString());
           state.approve(state.getInterruptions()[0]!);
@@ -246,6 +246,13 @@ describe('a run of 60 calls', () => {
         }
       }
     }
+    const memory = new MemorySession();
+    await approved(async () => ({ session: memory }));
+    await approved(async () => {
+      const session = new PalimpsestSession({ client: await connect(), session: 'approved', policy });
+      return { session, callModelInputFilter: session.callModelInputFilter };
+    });
+    expect(await replayed('approved')).toEqual((await memory.getItems()).map(comparable));
   });
 });
 
@@ -342,6 +349,28 @@ describe('popItem', () => {
     const texts = ((await replayed('pop-append')) as Item[]).filter(({ role }) => role === 'user');
     expect(texts.map(({ content }) => content)).toEqual(['One.', 'Two.', 'Third.', 'And?']);
     expect(JSON.stringify(api.inputs)).not.toContain('Three.');
+  });
+
+  test('and addItems at once lose nothing', async () => {
+    const added = Array.from({ length: 12 }, (_, n): AgentInputItem => ({
+      role: 'user',
+      content: `Item ${n}.`,
+    }));
+    await opened('pop-race');
+    const clients = await Promise.all([1, 2, 3].map(() => again('pop-race')));
+    const popped: (AgentInputItem | undefined)[] = [];
+    await Promise.all([
+      ...added.map((item, n) => clients[n % 3]!.addItems([item])),
+      ...clients.map(async (one) => {
+        for (let n = 0; n < 4; n++) popped.push(await one.popItem());
+      }),
+    ]);
+    const left = (await replayed('pop-race')) as unknown as AgentInputItem[];
+    const byText = (items: (AgentInputItem | undefined)[]) =>
+      items.map((item) => JSON.stringify(item)).sort();
+    expect(byText([...left, ...popped.filter((item) => item !== undefined)])).toEqual(
+      byText([...dialog, ...added]),
+    );
   });
 
   test('of a session that does not exist returns nothing', async () => {
