@@ -50,11 +50,11 @@ async function environment(): Promise<{ folder: string } | { why: string }> {
   });
 }
 
-test.each(['openai_loop', 'langgraph_agent'])('%s', async (name) => {
+test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
   const found = await environment();
   if ('why' in found) {
     console.log(`not run: ${found.why}`);
-    return;
+    return skip(found.why);
   }
   const provider = await startAgentProvider(window, (question) => [
     ['order_status', { order: question }],
