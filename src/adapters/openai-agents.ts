@@ -46,7 +46,6 @@ export class PalimpsestSession implements Session {
   private context: ResponsesItem[] | null = null;
   /** For each run, the items that `callModelInputFilter` stored and the SDK has not yet added. */
   private offered: AgentInputItem[][] = [];
-  private popped: Promise<unknown> = Promise.resolve();
 
   constructor({ client, session, policy, recoveryTools: hasTools = false }: PalimpsestSessionOptions) {
     this.client = client;
@@ -74,10 +73,18 @@ export class PalimpsestSession implements Session {
    * the item. The log that has it stays stored under its own id.
    */
   async popItem(): Promise<AgentInputItem | undefined> {
-    // An item of several can only be removed in two steps, between which no other removal may begin.
-    const pop = this.popped.then(() => this.pop());
-    this.popped = pop.catch(() => undefined);
-    return pop;
+    for (let attempt = 1; ; attempt++) {
+      const present = await this.present();
+      if (present === null) return undefined;
+      const { session } = present;
+      const { messages: lastSeq } = await this.client.status({ session });
+      if (lastSeq === 0) return undefined;
+      const { messages } = await this.client.expand({ session, fromSeq: lastSeq, limit: 1 });
+      const items = messages.flatMap(({ native }) => (native?.items ?? []) as unknown as AgentInputItem[]);
+      // A response is one message of the log, with several items.
+      if (await this.move(session, { lastSeq, throughSeq: lastSeq - 1, rest: items.slice(0, -1) }, attempt))
+        return items.at(-1);
+    }
   }
 
   /** The session goes on in an empty fork. To delete what is stored, use `erase` of the client. */
@@ -86,7 +93,7 @@ export class PalimpsestSession implements Session {
       const present = await this.present();
       if (present === null) return;
       const { messages: lastSeq } = await this.client.status({ session: present.session });
-      if ((await this.move(present.session, lastSeq, 0, attempt)) !== null) return;
+      if (await this.move(present.session, { lastSeq, throughSeq: 0, rest: [] }, attempt)) return;
     }
   }
 
@@ -161,57 +168,36 @@ export class PalimpsestSession implements Session {
     }
   }
 
-  private async pop(): Promise<AgentInputItem | undefined> {
-    for (let attempt = 1; ; attempt++) {
-      const present = await this.present();
-      if (present === null) return undefined;
-      const { messages: lastSeq } = await this.client.status({ session: present.session });
-      if (lastSeq === 0) return undefined;
-      const { messages } = await this.client.expand({
-        session: present.session,
-        fromSeq: lastSeq,
-        limit: 1,
-      });
-      const items = messages.flatMap(({ native }) => (native?.items ?? []) as unknown as AgentInputItem[]);
-      const to = await this.move(present.session, lastSeq, lastSeq - 1, attempt);
-      if (to === null) continue;
-      // A response is one message of the log, with several items.
-      const rest = items.slice(0, -1);
-      if (rest.length > 0)
-        await this.client.appendTurn({
-          ...{ session: to, turnId: `pop:${lastSeq}`, messages: rest, format: 'openai-agents' },
-          expectedSeq: lastSeq - 1,
-        });
-      return items.at(-1);
-    }
-  }
-
-  /** Moves the session to a fork and returns the fork's id; null if another call has moved the session first. */
+  /**
+   * Moves the session to a fork that ends with `rest`. Returns false if another call has moved the session first, or has added to
+   * it.
+   */
   private async move(
     from: string,
-    expectedSeq: number,
-    throughSeq: number,
+    {
+      lastSeq: expectedSeq,
+      throughSeq,
+      rest: messages,
+    }: { lastSeq: number; throughSeq: number; rest: AgentInputItem[] },
     attempt: number,
-  ): Promise<string | null> {
-    const to = continuationId(this.session, from, attempt);
+  ): Promise<boolean> {
+    const { client, session: continues } = this;
+    const to = continuationId(continues, from, attempt);
     this.context = null;
     this.offered = [];
     try {
-      const fork = await this.client.fork({
-        session: from,
-        throughSeq,
-        to,
-        continues: this.session,
-        expectedSeq,
-      });
-      if (!fork.repeated) return to;
-      if (attempt < attempts) return null;
-      throw new PalimpsestError('Store.StaleAppend', `other calls move session ${this.session} all the time`);
+      if (messages.length > 0) {
+        await client.fork({ session: from, throughSeq, to });
+        await client.appendTurn({ session: to, turnId: 'rest', messages, format: 'openai-agents' });
+      }
+      const { repeated } = await client.fork({ session: from, throughSeq, to, continues, expectedSeq });
+      if (!repeated) return true;
+      if (attempt < attempts) return false;
+      throw new PalimpsestError('Store.StaleAppend', `other calls move session ${continues} all the time`);
     } catch (error) {
-      const isOvertaken =
-        isFailure(error, 'Store.StaleAppend') || (isFailure(error, 'Input.Invalid') && error.path === 'to');
-      if (!isOvertaken || attempt === attempts) throw error;
-      return null;
+      const isTaken = isFailure(error, 'Input.Invalid') && error.path === 'to';
+      if ((!isTaken && !isFailure(error, 'Store.StaleAppend')) || attempt === attempts) throw error;
+      return false;
     }
   }
 

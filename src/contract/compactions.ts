@@ -171,7 +171,7 @@ export const forkRequest = component(
     continues: id()
       .optional()
       .describe(
-        'Session whose later `sync` calls use the fork. It must use the forked session until now: the session itself, or a fork that continues it.',
+        'Session whose later `sync` calls use the fork. It must use the forked session until now: the session itself, or a fork that continues it. The fork may have been made before, without this field.',
       ),
   }),
   {

@@ -19,7 +19,8 @@ import { withTransaction, type Transaction } from '../connection/transaction.js'
 /**
  * Makes a new session with the policy, the log and the compactions of another up to `throughSeq`. After the fork the
  * sessions are independent. A turn that reaches beyond `throughSeq` is cut, a call without its result stays open, and
- * digests are shared. The database copies everything in one transaction. A repeated call makes no second fork. Throws
+ * digests are shared. The database copies everything in one transaction. A repeated call makes no second fork; with `continues`,
+ * it moves the session to a fork that was made without. Throws
  * `Input.Invalid` for a seq that is not in the log and for a target that exists already; `Store.SessionNotFound`;
  * `Tenant.BeyondLimit`; `Store.StaleAppend` for a stale `expectedSeq` and for a session that no longer uses the source;
  * `Store.StaleGeneration` if the source is erased and recreated meanwhile.
@@ -48,7 +49,12 @@ export async function fork(
       } else await keepSession(tx, source);
       const { limits } = source.policy;
       await lockSessions(tx, ids.tenant, limits);
-      if (!(await copySession(tx, source, target, throughSeq))) return false;
+      const moving = continues === undefined ? null : { ...ids, session: continues };
+      if (!(await copySession(tx, source, target, throughSeq))) {
+        const { forkOf } = await lockSession(tx, target);
+        const isSame = forkOf?.session === ids.session && forkOf.throughSeq === throughSeq;
+        return moving !== null && isSame && (await continueIn(tx, moving, ids.session, to));
+      }
       const { storedBytes } = await lockSession(tx, target);
       const refusal =
         (await refusalOfSession(tx, target, limits)) ??
@@ -60,7 +66,7 @@ export async function fork(
       await settleSizes(tx, target, generation);
       const { policyVersion } = await presentPolicy(tx, ids);
       if (policyVersion !== source.policyVersion) throw new PolicyMoved();
-      if (continues !== undefined) await continueIn(tx, { ...ids, session: continues }, ids.session, to);
+      if (moving !== null) await continueIn(tx, moving, ids.session, to);
       return true;
     }).catch((error: unknown) => {
       if (error instanceof PolicyMoved) return null;
@@ -82,19 +88,24 @@ function stale(session: string, lastSeq: number, expectedSeq: number): Palimpses
   );
 }
 
-/** From now on, `sync` for `origin` uses the session `to`. */
+/** From now on, `sync` for `origin` uses the session `to`. Returns false if it does so already. */
 async function continueIn(
   { query }: Transaction,
   origin: SessionIds,
   from: string,
   to: string,
-): Promise<void> {
+): Promise<boolean> {
   const updated = await query<{ session_id: string }>(
     `update palimpsest.sessions set continued_in = $4
      where tenant_id = $1 and session_id = $2 and coalesce(continued_in, session_id) = $3 returning session_id`,
     [origin.tenant, origin.session, from, to],
   );
-  if (updated.length > 0) return;
+  if (updated.length > 0) return true;
+  const [found] = await query<{ continued_in: string | null }>(
+    'select continued_in from palimpsest.sessions where tenant_id = $1 and session_id = $2',
+    [origin.tenant, origin.session],
+  );
+  if (found?.continued_in === to) return false;
   throw moved(origin.session, from);
 }
 

@@ -27,10 +27,9 @@ if ('why' in mastra) console.log(`not run: ${mastra.why}`);
 
 const loaded = async (name: string) => {
   const folder = 'folder' in mastra ? mastra.folder : '';
-  return (await import(pathToFileURL(path.join(folder, 'node_modules', '@mastra', 'core', 'dist', name)).href)) as Record<
-    string,
-    any
-  >;
+  return (await import(
+    pathToFileURL(path.join(folder, 'node_modules', '@mastra', 'core', 'dist', name)).href
+  )) as Record<string, any>;
 };
 
 const window = 4_000;
@@ -114,7 +113,9 @@ const plain = (value: object): Item[] => JSON.parse(JSON.stringify(value)) as It
 function tokensOf(value: Json): number {
   if (typeof value === 'string') return counter.count(value);
   if (value === null || typeof value !== 'object') return 0;
-  const read = Array.isArray(value) ? value : Object.entries(value).map(([name, each]) => (unread.has(name) ? null : each));
+  const read = Array.isArray(value)
+    ? value
+    : Object.entries(value).map(([name, each]) => (unread.has(name) ? null : each));
   return read.reduce<number>((sum, each) => sum + tokensOf(each), 0);
 }
 
@@ -156,7 +157,8 @@ function agentWith(model: ScriptedModel, options: PalimpsestMemoryOptions, more:
 
 async function replayed(session: string): Promise<string[]> {
   const items: string[] = [];
-  for await (const item of originalItems(server.stack.palimpsest.replay({ session }))) items.push(saidBy(item as Item));
+  for await (const item of originalItems(server.stack.palimpsest.replay({ session })))
+    items.push(saidBy(item as Item));
   return items;
 }
 
@@ -255,7 +257,11 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
     const agent = agentWith(model, { client: await connect(), policy }, { memory });
     await agent.generate('Question 1?', of);
     await expect(agent.generate('Question 2?', of)).rejects.toThrow('lastMessages');
-    const alone = agentWith(model, { client: await connect(), policy }, { memory: new MockMemory({ options: { lastMessages: false } }) });
+    const alone = agentWith(
+      model,
+      { client: await connect(), policy },
+      { memory: new MockMemory({ options: { lastMessages: false } }) },
+    );
     await alone.generate('Question 2?', of);
     expect(await replayed('second')).toHaveLength(8);
   });
@@ -265,11 +271,21 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
     try {
       const packages = 'folder' in mastra ? path.join(mastra.folder, 'node_modules') : '';
       await symlink(packages, path.join(folder, 'node_modules'));
-      const examples = examplesIn(document('docs/mastra.md')).filter(({ language }) => language === 'typescript');
+      const examples = examplesIn(document('docs/mastra.md')).filter(
+        ({ language }) => language === 'typescript',
+      );
       expect(examples).toHaveLength(3);
-      for (const [index, { code }] of examples.entries()) await writeFile(path.join(folder, `${index}.ts`), code);
+      for (const [index, { code }] of examples.entries())
+        await writeFile(path.join(folder, `${index}.ts`), code);
       const compilerOptions = {
-        ...{ strict: true, noEmit: true, skipLibCheck: true, module: 'NodeNext', target: 'ES2022', lib: ['ES2023'] },
+        ...{
+          strict: true,
+          noEmit: true,
+          skipLibCheck: true,
+          module: 'NodeNext',
+          target: 'ES2022',
+          lib: ['ES2023'],
+        },
         ...{ types: ['node'], typeRoots: [path.join(root, 'node_modules', '@types')] },
         paths: {
           'palimpsest/http': [path.join(root, 'src/http-client/index.ts')],

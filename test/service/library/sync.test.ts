@@ -361,6 +361,22 @@ describe('a session that a fork moves at the same time', () => {
     expect(await replayed('moved-before~1')).toEqual(messages);
   });
 
+  test('goes on in a fork that was made before, and moves once', async () => {
+    const session = 'moved-later';
+    await palimpsest.sync({ session, messages: begin });
+    const fork = { session, throughSeq: 1, to: 'moved-later~1' };
+    await palimpsest.fork(fork);
+    await palimpsest.appendTurn({ session: fork.to, turnId: 'more', messages: [assistant('Second.')] });
+    const moving = { ...fork, continues: session, expectedSeq: 2 };
+    expect(await palimpsest.fork(moving)).toMatchObject({ session: fork.to, repeated: false });
+    expect(await palimpsest.fork(moving)).toMatchObject({ session: fork.to, repeated: true });
+    const { context } = await palimpsest.sync({ session, messages: [] });
+    expect(context.messages).toEqual([user('One.'), assistant('Second.')]);
+    expect(await failure(palimpsest.fork({ ...moving, to: 'moved-later~2' }))).toMatchObject({
+      ...{ type: 'Store.StaleAppend', path: 'continues' },
+    });
+  });
+
   test('is not moved if it was stored to before', async () => {
     const session = 'moved-after';
     await palimpsest.sync({ session, messages: begin });
