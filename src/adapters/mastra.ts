@@ -116,7 +116,7 @@ export class PalimpsestProcessor {
     const said = storable(prompt);
     // A call that was suspended, or failed and is made again, begins with messages that are stored.
     let count = Math.min(context.length, said.length);
-    while (count > 0 && !isDeepStrictEqual(context.slice(-count), said.slice(0, count))) count--;
+    while (count > 0 && !saySame(context.slice(-count), said.slice(0, count))) count--;
     return { session, version: 'v2', context, stored: said.slice(0, count) };
   }
 
@@ -217,6 +217,15 @@ function storable(prompt: PromptMessage[]): Message[] {
   );
   return JSON.parse(text) as Message[];
 }
+
+/** Mastra notes times in the provider options of messages. */
+const saySame = (ours: Message[], theirs: Message[]): boolean =>
+  isDeepStrictEqual(withoutOptions(ours), withoutOptions(theirs));
+
+const withoutOptions = (messages: Message[]): unknown =>
+  JSON.parse(
+    JSON.stringify(messages, (name, value: unknown) => (name === 'providerOptions' ? undefined : value)),
+  );
 
 /** A message of the AI SDK as its models take it. */
 function asPrompt({ content, ...message }: Message): Message {

@@ -138,13 +138,19 @@ function lookingTwice(): ScriptedModel {
   });
 }
 
-function agentWith(model: ScriptedModel, options: PalimpsestMemoryOptions, more: object = {}) {
+function agentWith(
+  model: ScriptedModel,
+  options: PalimpsestMemoryOptions,
+  more: object = {},
+  tool: object = {},
+) {
   const look = createTool({
     ...{ id: 'look', description: 'Looks at an order.' },
     inputSchema: {
       ...{ type: 'object', properties: { order: { type: 'number' } }, required: ['order'] },
       additionalProperties: false,
     },
+    ...tool,
     execute: async ({ order }: { order: number }) => `Order ${order} shipped. ${'Detail. '.repeat(40)}`,
   });
   const instructions = 'You answer questions about orders.';
@@ -230,6 +236,27 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
     expect(await replayed('again')).toEqual(model.said.map(saidBy));
   });
 
+  test('goes on after an approval, in another process', async () => {
+    const { Mastra } = await loaded('mastra/index.js');
+    const { InMemoryStore } = await loaded('storage/index.js');
+    const storage = new InMemoryStore();
+    const model = lookingTwice();
+    const restarted = async () => {
+      const agent = agentWith(model, { client: await connect(), policy }, {}, { requireApproval: true });
+      return new Mastra({ agents: { support: agent }, storage, logger: false }).getAgent('support');
+    };
+    const memory = { thread: 'approved', resource: 'user-1' };
+    for (let turn = 1; turn <= 3; turn++) {
+      let result = await (await restarted()).generate(`Question ${turn}?`, { memory });
+      while (result.finishReason === 'suspended') {
+        const { toolCallId } = result.suspendPayload;
+        result = await (await restarted()).approveToolCallGenerate({ runId: result.runId, toolCallId });
+      }
+      expect(result.text).toBe(`Answer ${turn}.`);
+    }
+    expect(await replayed('approved')).toEqual(model.said.map(saidBy));
+  });
+
   test('stores the messages of two calls at once', async () => {
     const answers = ['A', 'B'].map(
       (name) =>
@@ -256,7 +283,7 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
     const of = { memory: { thread: 'second', resource: 'user-1' } };
     const agent = agentWith(model, { client: await connect(), policy }, { memory });
     await agent.generate('Question 1?', of);
-    await expect(agent.generate('Question 2?', of)).rejects.toThrow('lastMessages');
+    await expect(agent.generate('Question 2?', of)).rejects.toThrow('has added earlier messages');
     const alone = agentWith(
       model,
       { client: await connect(), policy },
