@@ -53,8 +53,8 @@ export class PalimpsestSession implements Session {
     this.policy = hasTools ? policy : { recovery: 'none', ...policy };
   }
 
-  async getSessionId(): Promise<string> {
-    return this.session;
+  getSessionId(): Promise<string> {
+    return Promise.resolve(this.session);
   }
 
   async getItems(limit?: number): Promise<AgentInputItem[]> {
@@ -257,8 +257,8 @@ function storable(item: AgentInputItem): AgentInputItem {
     if (key === 'id' && isCall(this)) return undefined;
     const own = this[key];
     if (!(own instanceof Uint8Array)) return value;
-    const typed = (key === 'data' || key === 'fileData') && typeof this.mediaType === 'string';
-    const type = typed ? this.mediaType : 'text/plain';
+    const isTyped = key === 'data' || key === 'fileData';
+    const type = isTyped && typeof this.mediaType === 'string' ? this.mediaType : 'text/plain';
     return `data:${type};base64,${Buffer.from(own).toString('base64')}`;
   });
   return JSON.parse(text) as AgentInputItem;

@@ -5,7 +5,7 @@ import type { SyncRequest } from '../../../src/contract/sync.js';
 import type { FormatName } from '../../../src/conversation/format-names.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
-import { Palimpsest } from '../../../src/library/palimpsest.js';
+import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { failure } from '../../conformance/case.js';
 import { startStack, type Stack } from '../../support/stack.js';
 
@@ -182,7 +182,7 @@ function withIds(items: Json[], turn: number): Json[] {
   return items.map((item, index) => {
     if (item === null || typeof item !== 'object' || !('data' in item)) return item;
     const { data } = item;
-    return { ...item, data: { id: `given-${turn}-${index}`, ...(data as object) } } as Json;
+    return { ...item, data: { id: `given-${turn}-${index}`, ...(data as object) } };
   });
 }
 
