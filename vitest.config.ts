@@ -2,11 +2,12 @@ import { configDefaults, defineConfig } from 'vitest/config';
 
 const { RECORD_HISTORIES, TEST_SIZE } = process.env;
 
-/** Suites of their own name (`test:faults`, `test:recorded`, `test:workers`): servers and processes that are killed or away, recorded sessions through the service, several worker processes, generated clients. */
+/** Suites of their own name (`test:faults`, `test:recorded`, `test:workers`): servers and processes that are killed or away, recorded sessions through the service, several worker processes, generated clients, agents in Python. */
 const longer = [
   'test/service/**/*-{away,faults,killed,recorded,workers}.test.ts',
   'test/service/library/recorded-*.test.ts',
-  'test/service/api/generated-clients.test.ts',
+  'test/service/api/{generated-clients,python-examples}.test.ts',
+  'test/service/adapters/mastra.test.ts',
 ];
 
 export default defineConfig({

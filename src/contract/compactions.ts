@@ -162,10 +162,17 @@ export const forkRequest = component(
   z.strictObject({
     to: id().describe('Id of the new session.'),
     throughSeq: z.int().min(0).describe('Last message that the fork contains; 0 for none.'),
+    expectedSeq: z
+      .int()
+      .min(0)
+      .optional()
+      .describe(
+        'Last `seq` of this session that the caller has seen. A stale value is refused with `Store.StaleAppend`.',
+      ),
     continues: id()
       .optional()
       .describe(
-        'Session whose later `sync` calls use the fork. It must use the forked session until now: the session itself, or a fork that continues it.',
+        'Session whose later `sync` calls use the fork. It must use the forked session until now: the session itself, or a fork that continues it. The fork may have been made before, without this field.',
       ),
   }),
   {

@@ -6,7 +6,7 @@ import { type Fields, isFields } from './content.js';
 
 /**
  * One digest for each beginning of a list: the last is that of the whole list. Two lists have the same digest if their items say
- * the same: ids, reports of usage and empty fields do not count, nor does the order of fields.
+ * the same: ids, reports of usage, defaults and empty fields do not count, nor does the order of fields.
  */
 export function* listDigests(items: readonly Json[]): Steps<string[]> {
   const digests: string[] = [];
@@ -33,6 +33,9 @@ const sha256 = (text: string): string => createHash('sha256').update(text).diges
 /** Fields of a message that frameworks and providers fill in after it was made. */
 const added = new Set(['id', 'response_metadata', 'usage_metadata', 'createdAt']);
 
+/** Values that LangChain fills in where a message has none. */
+const defaults: Fields = { status: 'success', example: false };
+
 /** The fields of LangChain's message, which its stored forms wrap. */
 const wrapped = ['data', 'kwargs'] as const;
 
@@ -49,7 +52,9 @@ function messageOf(item: Json): Json {
 function said(item: Json): Json {
   if (!isFields(item)) return item;
   const field = wrapped.find((name) => isFields(item[name]));
-  const own = Object.fromEntries(Object.entries(item).filter(([name]) => !added.has(name)));
+  const own = Object.fromEntries(
+    Object.entries(item).filter(([name, value]) => !added.has(name) && defaults[name] !== value),
+  );
   return plain(field === undefined ? own : { ...own, [field]: said(own[field]!) });
 }
 

@@ -1,5 +1,6 @@
 import { invalid } from '../errors.js';
 import type { Json } from '../conversation/message.js';
+import { responsesItem } from './agents-items.js';
 import { fieldsAt, isFields, textOr, type Fields } from './content.js';
 import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Format, Opened } from './format.js';
@@ -18,14 +19,10 @@ export const openaiAgents: Format = {
   normalize: (items, path) =>
     unitsOfItems(items.map((item, index) => ({ item, meaning: meaningOf(item, `${path}[${index}]`) }))),
   requestItems(items, messages) {
-    const raw = items.flatMap((item) => rawOf(item) ?? []);
-    // The JavaScript SDK uses its own names for some item fields.
-    const foreign = raw.some(
-      (item) => isFields(item) && ('callId' in item || item.type === 'function_call_result'),
-    );
-    return foreign
-      ? renderResponses([{ items: null, messages: [...messages] }]).messages
-      : withCallIds(raw, messages);
+    const requested = items.flatMap((item) => rawOf(item) ?? []).map(responsesItem);
+    return requested.every((item) => item !== null)
+      ? withCallIds(requested, messages)
+      : renderResponses([{ items: null, messages: [...messages] }]).messages;
   },
   open,
 };
@@ -37,7 +34,9 @@ const rawField = (item: Fields): string | null =>
 function rawOf(value: Json): Json | null {
   if (!isFields(value) || envelopeOf(value) || value.type === 'tool_approval_item') return null;
   const field = rawField(value);
-  return field === null ? value : value[field]!;
+  const raw = field === null ? value : value[field]!;
+  // The SDK passes on items of the API that it does not know.
+  return isFields(raw) && raw.type === 'unknown' && isFields(raw.providerData) ? raw.providerData : raw;
 }
 
 function meaningOf(value: Json, path: string): Meaning {

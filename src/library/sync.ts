@@ -1,6 +1,6 @@
 /** Finds what is new in a list that a caller holds, stores it once, and answers the context. */
-import { createHash } from 'node:crypto';
-import { idFault, type SessionIds } from '../contract/ids.js';
+import { continuationId } from '../contract/continuation.js';
+import type { SessionIds } from '../contract/ids.js';
 import type { SessionContext } from '../contract/context.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
 import type { AppendedTurn } from '../contract/turns.js';
@@ -78,9 +78,9 @@ async function synchronized(
     throw listEdited(ids.session, edited);
   const target =
     edited && request.onEdit === 'fork'
-      ? { ids: await continued(connections, origin, ids, common.throughSeq), lastSeq: common.throughSeq }
-      : { ids, lastSeq };
-  const stored = await storeRest(connections, target, list, common, request);
+      ? { ids: await continued(connections, origin, ids, edited), lastSeq: common.throughSeq, isNew: false }
+      : { ids, lastSeq, isNew: row === null };
+  const stored = await storeRest(connections, { origin, ...target }, list, common, request);
   const shape = request.budget === undefined ? {} : { budget: request.budget };
   const { session, context } = await readContextOf(connections, target.ids, shape);
   await noteContext(connections, session, context, list);
@@ -177,40 +177,31 @@ async function continued(
   { pool }: Connections,
   origin: SessionIds,
   from: SessionIds,
-  throughSeq: number,
+  { commonSeq: throughSeq, lastSeq: expectedSeq }: { commonSeq: number; lastSeq: number },
 ): Promise<SessionIds> {
-  const before = from.session === origin.session ? 0 : Number(/~(\d+)$/.exec(from.session)?.[1] ?? 0);
-  for (let number = before + 1; ; number++) {
-    const to = nameOf(origin.session, number);
+  for (let step = 1; ; step++) {
+    const to = continuationId(origin.session, from.session, step);
     try {
-      await fork(pool, from, { throughSeq, to, continues: origin.session });
+      await fork(pool, from, { throughSeq, to, continues: origin.session, expectedSeq });
       return { tenant: origin.tenant, session: to };
     } catch (error) {
       // The platform has a session of this name.
-      if (!isFailure(error, 'Input.Invalid') || error.path !== 'to' || number === before + attempts)
-        throw error;
+      if (!isFailure(error, 'Input.Invalid') || error.path !== 'to' || step === attempts) throw error;
     }
   }
-}
-
-/** `s` → `s~1`, `s~2`; a long id is replaced by its hash. */
-function nameOf(origin: string, number: number): string {
-  const name = `${origin}~${number}`;
-  if (idFault(name) === null) return name;
-  return `${createHash('sha256').update(origin).digest('hex')}~${number}`;
 }
 
 /** Appends the items that the log does not have, together with the list, so that no interruption comes between. */
 async function storeRest(
   connections: Connections,
-  { ids, lastSeq }: { ids: SessionIds; lastSeq: number },
+  { origin, ids, lastSeq, isNew }: { origin: SessionIds; ids: SessionIds; lastSeq: number; isNew: boolean },
   { items, digests }: List,
   common: Common,
   { at, format, policy, usage }: Request,
 ): Promise<AppendedTurn | null> {
   const digest = digests.at(-1);
   if (digest === undefined) return null;
-  const list = { digest, items: items.length };
+  const list = { digest, items: items.length, origin: origin.session };
   const messages = items.slice(common.items);
   if (messages.length === 0) {
     await noteList(reading(connections.pool, ids), ids, list, lastSeq);
@@ -220,7 +211,7 @@ async function storeRest(
     ...{ turnId: `sync:${digest}:${lastSeq}`, messages, expectedSeq: lastSeq },
     ...(at === undefined ? {} : { at }),
     ...(format === undefined ? {} : { format }),
-    ...(policy === undefined || lastSeq > 0 ? {} : { policy }),
+    ...(policy === undefined || !isNew ? {} : { policy }),
     ...(usage === undefined ? {} : { usage }),
   };
   return append(connections, ids, turn, list);

@@ -19,6 +19,10 @@ const installed = path.join(app, 'node_modules', 'palimpsest');
 const dataDir = leashServers(path.join(app, '.palimpsest'));
 let said: string;
 
+const { devDependencies: frameworks } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as {
+  devDependencies: Record<string, string>;
+};
+
 /** As in another shell: nothing that npm sets for this run, except where packages come from. */
 const env = Object.fromEntries(
   Object.entries({ ...process.env, TEMPORAL_DEBUG: '' }).filter(
@@ -47,6 +51,15 @@ beforeAll(async () => {
     `./${packed.stdout.trim()}`,
   );
   said = install.stdout + install.stderr;
+  // Frameworks are optional: users of their entry points have them.
+  await run(
+    'npm',
+    'install',
+    '--prefer-offline',
+    '--no-audit',
+    '--no-fund',
+    `@openai/agents@${frameworks['@openai/agents']}`,
+  );
 });
 
 afterAll(() => rmSync(app, { recursive: true, force: true }));
@@ -56,26 +69,7 @@ it('installs without a complaint about this Node', () => {
   expect(said).not.toContain('EBADENGINE');
 });
 
-const entries = [
-  {
-    name: 'palimpsest',
-    file: 'index',
-    connect: `Palimpsest.connect({ tenant: 'acme' })`,
-    client: 'Palimpsest',
-    // Temporal's declarations want those of other packages.
-    skipLibCheck: true,
-  },
-  {
-    name: 'palimpsest/http',
-    file: 'http',
-    connect: `HttpPalimpsest.connect({ url: 'http://127.0.0.1:7280' })`,
-    client: 'HttpPalimpsest',
-    skipLibCheck: false,
-  },
-];
-
-describe.each(entries)('$name', ({ name, file, connect, client, skipLibCheck }) => {
-  const consumer = `
+const consumerOf = (name: string, client: string, connect: string): string => `
     import { ${client}, isFailure, PalimpsestError, recoveryTools, type PalimpsestClient, type Turn } from '${name}';
     export async function main(): Promise<number> {
       const connected: ${client} = await ${connect};
@@ -87,6 +81,52 @@ describe.each(entries)('$name', ({ name, file, connect, client, skipLibCheck }) 
       return isFailure(error) ? messages.length : recoveryTools.length;
     }`;
 
+const entries = [
+  {
+    name: 'palimpsest',
+    file: 'index',
+    consumer: consumerOf('palimpsest', 'Palimpsest', `Palimpsest.connect({ tenant: 'acme' })`),
+    // Temporal's declarations want those of other packages.
+    skipLibCheck: true,
+  },
+  {
+    name: 'palimpsest/http',
+    file: 'http',
+    consumer: consumerOf(
+      'palimpsest/http',
+      'HttpPalimpsest',
+      `HttpPalimpsest.connect({ url: 'http://127.0.0.1:7280' })`,
+    ),
+    skipLibCheck: false,
+  },
+  {
+    name: 'palimpsest/openai-agents',
+    file: 'openai-agents',
+    consumer: `
+      import type { CallModelInputFilter, Session } from '@openai/agents';
+      import { PalimpsestSession } from 'palimpsest/openai-agents';
+      import type { PalimpsestClient } from 'palimpsest/http';
+      export function opened(client: PalimpsestClient): [Session, CallModelInputFilter] {
+        const session: PalimpsestSession = new PalimpsestSession({ client, session: 's' });
+        return [session, session.callModelInputFilter];
+      }`,
+    // As for the SDK itself.
+    skipLibCheck: true,
+  },
+  {
+    name: 'palimpsest/mastra',
+    file: 'mastra',
+    consumer: `
+      import { palimpsestMemory, PalimpsestProcessor } from 'palimpsest/mastra';
+      import type { PalimpsestClient } from 'palimpsest/http';
+      export function processors(client: PalimpsestClient): PalimpsestProcessor[] {
+        return [...palimpsestMemory({ client }).inputProcessors, new PalimpsestProcessor({ client, session: 's' })];
+      }`,
+    skipLibCheck: false,
+  },
+];
+
+describe.each(entries)('$name', ({ name, file, consumer, skipLibCheck }) => {
   it.each([
     ['NodeNext', 'NodeNext', 'module'],
     ['NodeNext', 'NodeNext', 'commonjs'],

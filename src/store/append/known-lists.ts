@@ -1,7 +1,6 @@
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import { reading, type Query } from '../connection/transaction.js';
-import type { HeldList } from './turn-input.js';
 
 /** The first items of a list, and the last message of the log that they stand for. */
 export interface KnownPart {
@@ -36,7 +35,7 @@ export async function longestKnown(
 export async function noteList(
   query: Query,
   { tenant, session }: SessionIds,
-  { digest, items }: HeldList,
+  { digest, items }: { digest: string; items: number },
   throughSeq: number,
 ): Promise<void> {
   await query(

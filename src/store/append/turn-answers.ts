@@ -54,6 +54,18 @@ export function refusalOf(
   return null;
 }
 
+/** `origin` no longer goes on in the session. */
+export function moved(origin: string, session: string): PalimpsestError {
+  return new PalimpsestError(
+    'Store.StaleAppend',
+    `session ${origin} does not continue in ${session} any more`,
+    {
+      path: 'continues',
+      hint: 'Another call has moved it: synchronize the session again.',
+    },
+  );
+}
+
 /** Two policies that resolve to the same settings are equal, whatever the order of their fields. */
 function meaningOf(policy: PolicyInput): string {
   return JSON.stringify(resolvePolicy(policy), (_, value: unknown) =>

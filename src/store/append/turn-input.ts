@@ -11,6 +11,8 @@ export interface HeldList {
   /** As `listDigests` returns it. */
   digest: string;
   items: number;
+  /** The session that the caller named. It must still go on in the session of the turn. */
+  origin: string;
 }
 
 export interface TurnInput extends SessionIds {

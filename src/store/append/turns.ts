@@ -25,7 +25,7 @@ import {
   remember,
 } from '../sessions/session-table.js';
 import { noteList } from './known-lists.js';
-import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
+import { answer, moved, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
 import { replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
 import { lockSessions, noteStored, refusalOfBytes, refusalOfSession } from '../tenants/storage.js';
@@ -141,7 +141,10 @@ async function append(
 ): Promise<AppendResult | SessionRow> {
   const session = await begin(tx, turn, fresh);
   if (turn.receivedAt && (await erasedSince(tx.query, turn, turn.receivedAt))) throw replaced(turn);
-  const refusal = refusalOf(turn, session) ?? (await refusalByLimits(tx, session, bytesOf(prepared)));
+  const refusal =
+    refusalOf(turn, session) ??
+    (await refusalOfMoved(tx, turn, session)) ??
+    (await refusalByLimits(tx, session, bytesOf(prepared)));
   if (
     refusal ||
     session.tokenizer !== prepared.tokenizer ||
@@ -168,6 +171,21 @@ async function begin(tx: Transaction, ids: SessionIds, fresh: NewSession | null)
     await insertSession(tx, ids, fresh.settings, fresh.tenantPolicyVersion, fresh.format);
   }
   return lockSession(tx, ids);
+}
+
+/** A list is stored in the session in which the one that its caller names goes on. Forks that move it hold the same lock. */
+async function refusalOfMoved(
+  { query }: Transaction,
+  { list, tenant, session: name }: TurnInput,
+  session: SessionRow,
+): Promise<PalimpsestError | null> {
+  if (list === undefined) return null;
+  if (list.origin === name) return session.continuedIn === null ? null : moved(list.origin, name);
+  const [origin] = await query<{ continued_in: string | null }>(
+    'select continued_in from palimpsest.sessions where tenant_id = $1 and session_id = $2',
+    [tenant, list.origin],
+  );
+  return origin?.continued_in === name ? null : moved(list.origin, name);
 }
 
 /** Why the operator's limits forbid a turn of this size; null if they allow it. */

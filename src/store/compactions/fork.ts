@@ -6,6 +6,7 @@ import { liveSizes, recount } from '../sessions/recount.js';
 import { archiveParts, compactions, reductions } from '../schema/compactions.js';
 import { compactionDigests } from '../schema/digests.js';
 import { knownLists, messages, messageVectors, sessions, turns } from '../schema/log.js';
+import { moved } from '../append/turn-answers.js';
 import { factsOf, notFound, type SessionRow } from '../sessions/session-row.js';
 import { findSession, loadSession } from '../sessions/sessions.js';
 import { keepSession, lockSession, updateSession } from '../sessions/session-table.js';
@@ -18,14 +19,16 @@ import { withTransaction, type Transaction } from '../connection/transaction.js'
 /**
  * Makes a new session with the policy, the log and the compactions of another up to `throughSeq`. After the fork the
  * sessions are independent. A turn that reaches beyond `throughSeq` is cut, a call without its result stays open, and
- * digests are shared. The database copies everything in one transaction. A repeated call makes no second fork. Throws
+ * digests are shared. The database copies everything in one transaction. A repeated call makes no second fork; with `continues`,
+ * it moves the session to a fork that was made without. Throws
  * `Input.Invalid` for a seq that is not in the log and for a target that exists already; `Store.SessionNotFound`;
- * `Tenant.BeyondLimit`; `Store.StaleGeneration` if the source is erased and recreated meanwhile.
+ * `Tenant.BeyondLimit`; `Store.StaleAppend` for a stale `expectedSeq` and for a session that no longer uses the source;
+ * `Store.StaleGeneration` if the source is erased and recreated meanwhile.
  */
 export async function fork(
   pool: Pool,
   ids: SessionIds,
-  { throughSeq, to, continues }: ForkRequest,
+  { throughSeq, to, continues, expectedSeq }: ForkRequest,
 ): Promise<Forked> {
   const target: SessionIds = { tenant: ids.tenant, session: to };
   for (let attempt = 1; ; attempt++) {
@@ -37,13 +40,21 @@ export async function fork(
         `The log of ${ids.session} ends at message ${source.nextSeq - 1}.`,
       );
     const made = await withTransaction(pool, ids, async (tx) => {
-      // Appends continue meanwhile. Only a concurrent change of the policy, because it changes counts, would make the copy
-      // inconsistent.
-      if (attempt > 1) await lockSession(tx, source);
-      else await keepSession(tx, source);
+      // Appends continue meanwhile, unless they would be lost to a session that goes on in the fork. Only a concurrent change of
+      // the policy, because it changes counts, would make the copy inconsistent.
+      if (attempt > 1 || continues !== undefined || expectedSeq !== undefined) {
+        const { nextSeq } = await lockSession(tx, source);
+        if (expectedSeq !== undefined && expectedSeq !== nextSeq - 1)
+          throw stale(ids.session, nextSeq - 1, expectedSeq);
+      } else await keepSession(tx, source);
       const { limits } = source.policy;
       await lockSessions(tx, ids.tenant, limits);
-      if (!(await copySession(tx, source, target, throughSeq))) return false;
+      const moving = continues === undefined ? null : { ...ids, session: continues };
+      if (!(await copySession(tx, source, target, throughSeq))) {
+        const { forkOf } = await lockSession(tx, target);
+        const isSame = forkOf?.session === ids.session && forkOf.throughSeq === throughSeq;
+        return moving !== null && isSame && (await continueIn(tx, moving, ids.session, to));
+      }
       const { storedBytes } = await lockSession(tx, target);
       const refusal =
         (await refusalOfSession(tx, target, limits)) ??
@@ -55,7 +66,7 @@ export async function fork(
       await settleSizes(tx, target, generation);
       const { policyVersion } = await presentPolicy(tx, ids);
       if (policyVersion !== source.policyVersion) throw new PolicyMoved();
-      if (continues !== undefined) await continueIn(tx, { ...ids, session: continues }, ids.session, to);
+      if (moving !== null) await continueIn(tx, moving, ids.session, to);
       return true;
     }).catch((error: unknown) => {
       if (error instanceof PolicyMoved) return null;
@@ -65,27 +76,37 @@ export async function fork(
   }
 }
 
-/** From now on, `sync` for `origin` uses the session `to`. */
+function stale(session: string, lastSeq: number, expectedSeq: number): PalimpsestError {
+  return new PalimpsestError(
+    'Store.StaleAppend',
+    `session ${session} ends at seq ${lastSeq}, not at ${expectedSeq}`,
+    {
+      path: 'expectedSeq',
+      hint: 'Read the session again and decide again where to fork it.',
+      details: { lastSeq, expectedSeq },
+    },
+  );
+}
+
+/** From now on, `sync` for `origin` uses the session `to`. Returns false if it does so already. */
 async function continueIn(
   { query }: Transaction,
   origin: SessionIds,
   from: string,
   to: string,
-): Promise<void> {
-  const moved = await query<{ session_id: string }>(
+): Promise<boolean> {
+  const updated = await query<{ session_id: string }>(
     `update palimpsest.sessions set continued_in = $4
      where tenant_id = $1 and session_id = $2 and coalesce(continued_in, session_id) = $3 returning session_id`,
     [origin.tenant, origin.session, from, to],
   );
-  if (moved.length > 0) return;
-  throw new PalimpsestError(
-    'Store.StaleAppend',
-    `session ${origin.session} does not continue in ${from} any more`,
-    {
-      path: 'continues',
-      hint: 'Another call has moved it: synchronize the session again.',
-    },
+  if (updated.length > 0) return true;
+  const [found] = await query<{ continued_in: string | null }>(
+    'select continued_in from palimpsest.sessions where tenant_id = $1 and session_id = $2',
+    [origin.tenant, origin.session],
   );
+  if (found?.continued_in === to) return false;
+  throw moved(origin.session, from);
 }
 
 /** The policy of the source changed during the copy. Nothing is written, and the fork begins again. */

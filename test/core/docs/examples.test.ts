@@ -6,7 +6,16 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { document, documents, examplesIn } from '../../support/documents.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
-const packages = { palimpsest: ['./src/index.ts'], 'palimpsest/http': ['./src/http-client/index.ts'] };
+interface Package {
+  exports: Record<string, { 'palimpsest-source': string }>;
+}
+
+/** The sources of everything that the package exports. */
+const packages = Object.fromEntries(
+  Object.entries((JSON.parse(ts.sys.readFile(path.join(root, 'package.json')) ?? '') as Package).exports).map(
+    ([name, { 'palimpsest-source': source }]) => [path.posix.join('palimpsest', name), [source]],
+  ),
+);
 
 /** Compiler options of the sources, with the package's own names. */
 function options(): ts.CompilerOptions {

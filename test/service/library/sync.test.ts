@@ -1,10 +1,11 @@
 /** `sync`: a caller sends its whole list, whatever it holds, and every message is stored once. */
+import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SyncRequest } from '../../../src/contract/sync.js';
 import type { FormatName } from '../../../src/conversation/format-names.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
-import { Palimpsest } from '../../../src/library/palimpsest.js';
+import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { failure } from '../../conformance/case.js';
 import { startStack, type Stack } from '../../support/stack.js';
 
@@ -181,7 +182,7 @@ function withIds(items: Json[], turn: number): Json[] {
   return items.map((item, index) => {
     if (item === null || typeof item !== 'object' || !('data' in item)) return item;
     const { data } = item;
-    return { ...item, data: { id: `given-${turn}-${index}`, ...(data as object) } } as Json;
+    return { ...item, data: { id: `given-${turn}-${index}`, ...(data as object) } };
   });
 }
 
@@ -310,5 +311,86 @@ describe('at once', () => {
     );
     expect(new Set(made.map((one) => one.session))).toEqual(new Set(['at-once-fork~1']));
     expect(await replayed('at-once-fork~1')).toEqual(messages);
+  });
+});
+
+describe('a session that a fork moves at the same time', () => {
+  const begin = [user('One.'), assistant('Two.')];
+
+  /** Lets each call begin while the session's row is locked, one after the other, then all of them go on. */
+  async function inOrder(
+    session: string,
+    ...calls: (() => Promise<unknown>)[]
+  ): Promise<PromiseSettledResult<unknown>[]> {
+    const owner = new pg.Client(stack.ownerUrl);
+    await owner.connect();
+    const waiting = async () => {
+      const { rowCount } = await owner.query(
+        `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      );
+      return rowCount;
+    };
+    try {
+      await owner.query('begin');
+      await owner.query('select from palimpsest.sessions where session_id = $1 for update', [session]);
+      const begun: Promise<unknown>[] = [];
+      for (const call of calls) {
+        begun.push(call());
+        await expect.poll(waiting).toBe(begun.length);
+      }
+      await owner.query('rollback');
+      return await Promise.allSettled(begun);
+    } finally {
+      await owner.end();
+    }
+  }
+
+  test('stores what comes after the fork in the fork', async () => {
+    const session = 'moved-before';
+    await palimpsest.sync({ session, messages: begin });
+    const messages = [user('One.'), assistant('Two.'), user('Three.')];
+    const fork = { session, throughSeq: 1, to: 'moved-before~1', continues: session, expectedSeq: 2 };
+    const [moved, synced] = await inOrder(
+      session,
+      () => palimpsest.fork(fork),
+      () => palimpsest.sync({ session, messages }),
+    );
+    expect(moved).toMatchObject({ status: 'fulfilled', value: { repeated: false } });
+    expect(synced).toMatchObject({ status: 'fulfilled', value: { session: 'moved-before~1' } });
+    expect(await replayed(session)).toEqual(begin);
+    expect(await replayed('moved-before~1')).toEqual(messages);
+  });
+
+  test('goes on in a fork that was made before, and moves once', async () => {
+    const session = 'moved-later';
+    await palimpsest.sync({ session, messages: begin });
+    const fork = { session, throughSeq: 1, to: 'moved-later~1' };
+    await palimpsest.fork(fork);
+    await palimpsest.appendTurn({ session: fork.to, turnId: 'more', messages: [assistant('Second.')] });
+    const moving = { ...fork, continues: session, expectedSeq: 2 };
+    expect(await palimpsest.fork(moving)).toMatchObject({ session: fork.to, repeated: false });
+    expect(await palimpsest.fork(moving)).toMatchObject({ session: fork.to, repeated: true });
+    const { context } = await palimpsest.sync({ session, messages: [] });
+    expect(context.messages).toEqual([user('One.'), assistant('Second.')]);
+    expect(await failure(palimpsest.fork({ ...moving, to: 'moved-later~2' }))).toMatchObject({
+      ...{ type: 'Store.StaleAppend', path: 'continues' },
+    });
+  });
+
+  test('is not moved if it was stored to before', async () => {
+    const session = 'moved-after';
+    await palimpsest.sync({ session, messages: begin });
+    const messages = [...begin, user('Three.')];
+    const fork = { session, throughSeq: 1, to: 'moved-after~1', continues: session, expectedSeq: 2 };
+    const [synced, moved] = await inOrder(
+      session,
+      () => palimpsest.sync({ session, messages }),
+      () => palimpsest.fork(fork),
+    );
+    expect(synced).toMatchObject({ status: 'fulfilled', value: { session } });
+    expect(moved).toMatchObject({ reason: { type: 'Store.StaleAppend', path: 'expectedSeq' } });
+    expect(await failure(palimpsest.status({ session: 'moved-after~1' }))).toMatchObject({
+      type: 'Store.SessionNotFound',
+    });
   });
 });

@@ -1,0 +1,249 @@
+/** `palimpsest/mastra`: a processor for agents of Mastra, in place of its message history. */
+import { isDeepStrictEqual } from 'node:util';
+import type { PalimpsestClient } from '../contract/client.js';
+import type { Synced, SyncRequest } from '../contract/sync.js';
+import { invalid, isFailure } from '../errors.js';
+
+export interface PalimpsestMemoryOptions {
+  /** `Palimpsest` or `HttpPalimpsest`. */
+  client: Pick<PalimpsestClient, 'sync'>;
+  /** Id of the session. @default the id of the thread of the call */
+  session?: string;
+  /** Policy of a new session, for instance `{ model: 'gpt-5' }`. An existing session keeps its policy. */
+  policy?: SyncRequest['policy'];
+}
+
+/** Parts of the types of `@mastra/core`, which are not imported because that package needs Node 22. */
+interface PromptMessage {
+  role: string;
+  content: unknown;
+}
+
+interface Conversion {
+  llmPrompt(): Promise<PromptMessage[]>;
+}
+
+interface Messages {
+  get: {
+    all: { db(): { threadId?: string }[]; aiV5: Conversion; aiV6?: Conversion; aiV7?: Conversion };
+    remembered: { db(): unknown[] };
+  };
+}
+
+interface Step {
+  usage?: { inputTokens?: number; outputTokens?: number };
+}
+
+interface Shared {
+  /** What a processor keeps during one call of the agent. */
+  state: Record<string, unknown>;
+  requestContext?: { get(key: never): unknown };
+}
+
+interface RequestArgs<Message> extends Shared {
+  prompt: Message[];
+  model: { specificationVersion?: string };
+  messageList?: Messages;
+  stepNumber: number;
+  steps: Step[];
+}
+
+interface ResultArgs<List> extends Shared {
+  messageList: List;
+  result: { steps: Step[] };
+}
+
+type Message = Record<string, unknown>;
+
+/** One call of the agent. */
+interface Run {
+  session: string;
+  /** Version of the model's interface, which says how Mastra converts its messages. */
+  version: string;
+  /** The context that was answered last. */
+  context: Message[];
+  /** The messages of the call that are stored. */
+  stored: Message[];
+}
+
+/** Number of times that other calls may come first. */
+const attempts = 20;
+
+/**
+ * Stores the messages of each call of the agent in a session, and gives the model the session's context. It has to be both an
+ * input processor, the last one, and an output processor. `palimpsestMemory` makes it both.
+ */
+export class PalimpsestProcessor {
+  readonly id = 'palimpsest';
+  readonly name = 'Palimpsest';
+
+  constructor(private readonly options: PalimpsestMemoryOptions) {}
+
+  async processLLMRequest<Given extends PromptMessage>({
+    prompt,
+    model,
+    messageList,
+    stepNumber,
+    steps,
+    state,
+    requestContext,
+  }: RequestArgs<Given>): Promise<{ prompt: Given[] }> {
+    if (stepNumber === 0) refuseHistory(messageList);
+    const run =
+      runIn(state) ?? (await this.begin(sessionOf(this.options, messageList, requestContext), prompt));
+    run.version = model.specificationVersion ?? run.version;
+    state[key] = run;
+    await this.store(run, prompt, steps.at(-1));
+    const instructions = prompt.filter(isInstruction);
+    return { prompt: [...instructions, ...(run.context.map(asPrompt) as unknown as Given[])] };
+  }
+
+  async processOutputResult<List extends Messages>({
+    messageList,
+    state,
+    result,
+  }: ResultArgs<List>): Promise<List> {
+    const run = runIn(state);
+    if (run === null) return messageList;
+    const { aiV5, aiV6 = aiV5, aiV7 = aiV6 } = messageList.get.all;
+    const conversion = run.version === 'v4' ? aiV7 : run.version === 'v3' ? aiV6 : aiV5;
+    await this.store(run, await conversion.llmPrompt(), result.steps.at(-1));
+    return messageList;
+  }
+
+  private async begin(session: string, prompt: PromptMessage[]): Promise<Run> {
+    const context = await this.held(session);
+    const said = storable(prompt);
+    // A call that was suspended, or failed and is made again, begins with messages that are stored.
+    let count = Math.min(context.length, said.length);
+    while (count > 0 && !saySame(context.slice(-count), said.slice(0, count))) count--;
+    return { session, version: 'v2', context, stored: said.slice(0, count) };
+  }
+
+  private async held(session: string): Promise<Message[]> {
+    try {
+      return (await this.sync(session, [])).context.messages;
+    } catch (error) {
+      if (isFailure(error, 'Store.SessionNotFound')) return [];
+      throw error;
+    }
+  }
+
+  /** Stores what is new in the messages of a call, whoever else adds to the session. */
+  private async store(run: Run, prompt: PromptMessage[], answered: Step | undefined): Promise<void> {
+    const said = storable(prompt);
+    const begun = run.stored.length;
+    if (!isDeepStrictEqual(said.slice(0, begun), run.stored))
+      throw invalid(
+        'messages of this call have changed since they were stored',
+        'messages',
+        'Make Palimpsest the last input processor, and do not change earlier messages in each step.',
+      );
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const usage = begun > 0 ? usageOf(answered) : {};
+        const { context } = await this.sync(run.session, [...run.context, ...said.slice(begun)], usage);
+        Object.assign(run, { context: context.messages, stored: said });
+        return;
+      } catch (error) {
+        if (!isFailure(error, 'Store.ListEdited') || attempt === attempts) throw error;
+        run.context = await this.held(run.session);
+      }
+    }
+  }
+
+  private sync(
+    session: string,
+    messages: Message[],
+    more: Pick<SyncRequest, 'usage'> = {},
+  ): Promise<Synced<Message, undefined>> {
+    const { client, policy } = this.options;
+    // The agent has no tools that read evicted messages.
+    const given = { recovery: 'none' as const, ...policy };
+    return client.sync<Message, undefined>({ session, format: 'ai-sdk', messages, policy: given, ...more });
+  }
+}
+
+/** Both places of the processor, for the configuration of an agent. */
+export function palimpsestMemory(options: PalimpsestMemoryOptions): {
+  inputProcessors: PalimpsestProcessor[];
+  outputProcessors: PalimpsestProcessor[];
+} {
+  const processor = new PalimpsestProcessor(options);
+  return { inputProcessors: [processor], outputProcessors: [processor] };
+}
+
+/** Field of a call's state. */
+const key = 'palimpsest';
+
+const runIn = (state: Record<string, unknown>): Run | null => (state[key] as Run | undefined) ?? null;
+
+function refuseHistory(messageList: Messages | undefined): void {
+  if ((messageList?.get.remembered.db().length ?? 0) === 0) return;
+  throw invalid(
+    "Mastra's memory has added earlier messages, which the session has as well",
+    'memory',
+    'Set the options lastMessages and semanticRecall of the memory to false.',
+  );
+}
+
+function sessionOf(
+  { session }: PalimpsestMemoryOptions,
+  messageList: Messages | undefined,
+  context: Shared['requestContext'],
+): string {
+  const get = (name: string): unknown => context?.get(name as never);
+  const memory = get('MastraMemory') as { thread?: { id?: unknown } } | undefined;
+  const listed = messageList?.get.all.db().find(({ threadId }) => threadId)?.threadId;
+  const id = session ?? get('mastra__threadId') ?? memory?.thread?.id ?? listed;
+  if (typeof id === 'string' && id !== '') return id;
+  throw invalid(
+    'the call has no session: neither the option session nor a thread is set',
+    'session',
+    "Call the agent with { memory: { thread: '…', resource: '…' } }, or give palimpsestMemory a session.",
+  );
+}
+
+const isInstruction = ({ role }: PromptMessage): boolean => role === 'system';
+
+/** The messages of a prompt without instructions, which belong to the agent, as JSON. */
+function storable(prompt: PromptMessage[]): Message[] {
+  const text = JSON.stringify(
+    prompt.filter((message) => !isInstruction(message)),
+    function (this: Record<string, unknown>, name: string, value: unknown) {
+      const own = this[name];
+      return own instanceof Uint8Array ? Buffer.from(own).toString('base64') : value;
+    },
+  );
+  return JSON.parse(text) as Message[];
+}
+
+/** Mastra notes times in the provider options of messages. */
+const saySame = (ours: Message[], theirs: Message[]): boolean =>
+  isDeepStrictEqual(withoutOptions(ours), withoutOptions(theirs));
+
+const withoutOptions = (messages: Message[]): unknown =>
+  JSON.parse(
+    JSON.stringify(messages, (name, value: unknown) => (name === 'providerOptions' ? undefined : value)),
+  );
+
+/** A message of the AI SDK as its models take it. */
+function asPrompt({ content, ...message }: Message): Message {
+  if (message.role === 'system') return { ...message, content };
+  const parts = typeof content === 'string' ? [{ type: 'text', text: content }] : (content as Message[]);
+  return { ...message, content: parts.map(asPart) };
+}
+
+function asPart({ image, ...part }: Message): Message {
+  const media = part.type === 'image' ? { mediaType: 'image/*', ...part, type: 'file', data: image } : part;
+  if (media.type !== 'file') return media;
+  const { data } = media as { data?: unknown };
+  return typeof data === 'string' && /^https?:/.test(data) ? { ...media, data: new URL(data) } : media;
+}
+
+function usageOf(step: Step | undefined): Pick<SyncRequest, 'usage'> {
+  const { inputTokens = NaN, outputTokens = NaN } = step?.usage ?? {};
+  return Number.isSafeInteger(inputTokens) && Number.isSafeInteger(outputTokens)
+    ? { usage: { inputTokens, outputTokens } }
+    : {};
+}

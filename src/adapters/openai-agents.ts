@@ -1,0 +1,273 @@
+/** `palimpsest/openai-agents`: sessions for OpenAI's Agents SDK whose history fits the model's window. */
+import { isDeepStrictEqual } from 'node:util';
+import { type AgentInputItem, type CallModelInputFilter, type Session, tool } from '@openai/agents';
+import type { PalimpsestClient } from '../contract/client.js';
+import { callRecoveryTool, recoveryTools } from '../contract/recovery-tools.js';
+import type { Synced, SyncRequest } from '../contract/sync.js';
+import { continuationId } from '../contract/continuation.js';
+import { isFailure, PalimpsestError } from '../errors.js';
+
+export interface PalimpsestSessionOptions {
+  /** `Palimpsest` or `HttpPalimpsest`. */
+  client: PalimpsestClient;
+  /** Id of the session. */
+  session: string;
+  /** Policy of a new session, for instance `{ model: 'gpt-5' }`. An existing session keeps its policy. */
+  policy?: SyncRequest['policy'];
+  /** Whether the agent has the session's `recoveryTools`; otherwise the context does not name them. @default false */
+  recoveryTools?: boolean;
+}
+
+/** An item of the Responses API. */
+interface ResponsesItem {
+  id?: string;
+  role?: string;
+}
+
+/** Number of times that other calls may come first. */
+const attempts = 20;
+
+/** Number of runs at once whose items are remembered between `callModelInputFilter` and `addItems`. */
+const mostRuns = 20;
+
+/**
+ * A session of the Agents SDK. Its history is the context: it fits the budget, and every item that was ever added stays in the
+ * log. Items of the context are of type `unknown`, which the SDK sends to the Responses API unchanged.
+ *
+ * @example
+ * const session = new PalimpsestSession({ client, session: 's-1', policy: { model: 'gpt-5' } });
+ * await run(agent, 'Hello', { session, callModelInputFilter: session.callModelInputFilter });
+ */
+export class PalimpsestSession implements Session {
+  private readonly client: PalimpsestClient;
+  private readonly session: string;
+  private readonly policy: SyncRequest['policy'];
+  /** The context that was answered last. It stands for a beginning of the log. */
+  private context: ResponsesItem[] | null = null;
+  /** For each run, the items that `callModelInputFilter` stored and the SDK has not yet added. */
+  private offered: AgentInputItem[][] = [];
+
+  constructor({ client, session, policy, recoveryTools: hasTools = false }: PalimpsestSessionOptions) {
+    this.client = client;
+    this.session = session;
+    this.policy = hasTools ? policy : { recovery: 'none', ...policy };
+  }
+
+  getSessionId(): Promise<string> {
+    return Promise.resolve(this.session);
+  }
+
+  async getItems(limit?: number): Promise<AgentInputItem[]> {
+    const items = wrapped(await this.present());
+    if (limit === undefined) return items;
+    return limit > 0 ? items.slice(-limit) : [];
+  }
+
+  async addItems(items: AgentInputItem[]): Promise<void> {
+    const added = items.filter((item) => !isOfContext(item)).map(storable);
+    await this.append(added.slice(this.takeOffered(added)));
+  }
+
+  /**
+   * Removes the last item from the session and returns it; undefined if there is none. The session goes on in a fork without
+   * the item. The log that has it stays stored under its own id.
+   */
+  async popItem(): Promise<AgentInputItem | undefined> {
+    for (let attempt = 1; ; attempt++) {
+      const present = await this.present();
+      if (present === null) return undefined;
+      const { session } = present;
+      const { messages: lastSeq } = await this.client.status({ session });
+      if (lastSeq === 0) return undefined;
+      const { messages } = await this.client.expand({ session, fromSeq: lastSeq, limit: 1 });
+      const items = messages.flatMap(({ native }) => (native?.items ?? []) as unknown as AgentInputItem[]);
+      // A response is one message of the log, with several items.
+      if (await this.move(session, { lastSeq, throughSeq: lastSeq - 1, rest: items.slice(0, -1) }, attempt))
+        return items.at(-1);
+    }
+  }
+
+  /** The session goes on in an empty fork. To delete what is stored, use `erase` of the client. */
+  async clearSession(): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      const present = await this.present();
+      if (present === null) return;
+      const { messages: lastSeq } = await this.client.status({ session: present.session });
+      if (await this.move(present.session, { lastSeq, throughSeq: 0, rest: [] }, attempt)) return;
+    }
+  }
+
+  /**
+   * For the option of the same name of a run: stores the run's items before each call of the model, and replaces them by the
+   * context, so that a run of any length fits the window.
+   */
+  readonly callModelInputFilter: CallModelInputFilter = async ({ modelData }) => {
+    const input = modelData.input.filter((item) => !isInstructions(item));
+    const made = input.filter((item) => !isOfContext(item)).map(storable);
+    const synced = await this.store(input.map(storable)).catch(async (error: unknown) => {
+      // Another run has added items, or the history was cut on its way here.
+      if (!isFailure(error, 'Store.ListEdited') || hasLostMarks(input)) throw error;
+      return this.append(made.slice(this.storedOf(made)));
+    });
+    this.offer(made);
+    return { ...modelData, input: wrapped(synced) };
+  };
+
+  /** The tools `get_tool_response`, `search_history` and `expand_history`, with which the agent's model reads the originals. */
+  readonly recoveryTools = recoveryTools.map(({ function: { name, description, parameters } }) =>
+    tool({
+      name,
+      description,
+      strict: false,
+      parameters: { ...parameters, required: parameters.required ?? [], additionalProperties: true },
+      execute: async (input) => {
+        const present = await this.present();
+        return callRecoveryTool(this.client, present?.session ?? this.session, name, input);
+      },
+    }),
+  );
+
+  /** The context, or null for a session that does not exist. */
+  private async present(): Promise<Synced<ResponsesItem, string> | null> {
+    try {
+      return await this.store([]);
+    } catch (error) {
+      if (isFailure(error, 'Store.SessionNotFound')) return null;
+      throw error;
+    }
+  }
+
+  private async store(
+    messages: readonly (AgentInputItem | ResponsesItem)[],
+  ): Promise<Synced<ResponsesItem, string>> {
+    const { client, session, policy } = this;
+    const request = {
+      session,
+      messages,
+      format: 'openai-agents' as const,
+      ...(policy === undefined ? {} : { policy }),
+    };
+    const synced = await client.sync<ResponsesItem, string>(request);
+    this.context = synced.context.messages;
+    return synced;
+  }
+
+  /** Stores items after the whole log, whoever else adds to it. */
+  private async append(items: readonly AgentInputItem[]): Promise<Synced<ResponsesItem, string> | null> {
+    for (let attempt = 1; ; attempt++) {
+      if (this.context === null || items.length === 0) {
+        const present = await this.present();
+        if (items.length === 0) return present;
+      }
+      try {
+        return await this.store([...(this.context ?? []), ...items]);
+      } catch (error) {
+        if (!isFailure(error, 'Store.ListEdited') || attempt === attempts) throw error;
+        this.context = null;
+      }
+    }
+  }
+
+  /**
+   * Moves the session to a fork that ends with `rest`. Returns false if another call has moved the session first, or has added to
+   * it.
+   */
+  private async move(
+    from: string,
+    {
+      lastSeq: expectedSeq,
+      throughSeq,
+      rest: messages,
+    }: { lastSeq: number; throughSeq: number; rest: AgentInputItem[] },
+    attempt: number,
+  ): Promise<boolean> {
+    const { client, session: continues } = this;
+    const to = continuationId(continues, from, attempt);
+    this.context = null;
+    this.offered = [];
+    try {
+      if (messages.length > 0) {
+        await client.fork({ session: from, throughSeq, to });
+        await client.appendTurn({ session: to, turnId: 'rest', messages, format: 'openai-agents' });
+      }
+      const { repeated } = await client.fork({ session: from, throughSeq, to, continues, expectedSeq });
+      if (!repeated) return true;
+      if (attempt < attempts) return false;
+      throw new PalimpsestError('Store.StaleAppend', `other calls move session ${continues} all the time`);
+    } catch (error) {
+      const isTaken = isFailure(error, 'Input.Invalid') && error.path === 'to';
+      if ((!isTaken && !isFailure(error, 'Store.StaleAppend')) || attempt === attempts) throw error;
+      return false;
+    }
+  }
+
+  private offer(items: AgentInputItem[]): void {
+    const others = this.offered.filter((list) => !beginsWith(items, list));
+    this.offered = [...others, items].slice(-mostRuns);
+  }
+
+  /** Number of the first items that `callModelInputFilter` has stored, of the same run. */
+  private storedOf(items: readonly AgentInputItem[]): number {
+    const stored = this.offered.filter((list) => beginsWith(items, list));
+    return Math.max(0, ...stored.map(({ length }) => length));
+  }
+
+  /** Number of the first items that are the last ones which `callModelInputFilter` has stored in a run. */
+  private takeOffered(items: readonly AgentInputItem[]): number {
+    for (let count = items.length; count > 0; count--) {
+      const found = this.offered.find(
+        (list) => count <= list.length && beginsWith(items, list.slice(-count)),
+      );
+      if (found) return count;
+    }
+    return 0;
+  }
+}
+
+/** Marks items of a context. The SDK keeps the field in its lists and sends it to no model. */
+const mark = 'palimpsest';
+
+const isOfContext = (item: AgentInputItem): boolean => mark in item;
+
+/** The SDK has read the items of a context from a saved run state, which keeps the fields that it knows. */
+const hasLostMarks = ([first]: readonly AgentInputItem[]): boolean =>
+  first?.type === 'unknown' && !isOfContext(first);
+
+function wrapped(synced: Synced<ResponsesItem, string> | null): AgentInputItem[] {
+  if (synced === null) return [];
+  const { messages, system, etag } = synced.context;
+  const items = messages.map((item) => wrap(item, etag));
+  return system === undefined ? items : [wrap({ role: 'system', content: system }, instructions), ...items];
+}
+
+function wrap(item: ResponsesItem & { content?: string }, context: string): AgentInputItem {
+  const wrapper = { type: 'unknown' as const, id: item.id, providerData: item, [mark]: context };
+  return wrapper;
+}
+
+/** Marks the item of separate instructions, which is not one of the context's messages. */
+const instructions = 'instructions';
+
+const isInstructions = (item: AgentInputItem): boolean =>
+  (item as { [mark]?: string })[mark] === instructions;
+
+/** As the SDK stores items: without the ids of calls and without undefined values, and with binary data as URLs. */
+function storable(item: AgentInputItem): AgentInputItem {
+  const text = JSON.stringify(item, function (this: Record<string, unknown>, key: string, value: unknown) {
+    if (key === 'id' && isCall(this)) return undefined;
+    const own = this[key];
+    if (!(own instanceof Uint8Array)) return value;
+    const isTyped = key === 'data' || key === 'fileData';
+    const type = isTyped && typeof this.mediaType === 'string' ? this.mediaType : 'text/plain';
+    return `data:${type};base64,${Buffer.from(own).toString('base64')}`;
+  });
+  return JSON.parse(text) as AgentInputItem;
+}
+
+const isCall = ({ type, callId, call_id: id = callId }: Record<string, unknown>): boolean =>
+  type === 'function_call' ||
+  type === 'function_call_result' ||
+  ((type === 'tool_search_call' || type === 'tool_search_output') && typeof id === 'string' && id !== '');
+
+const beginsWith = (list: readonly AgentInputItem[], beginning: readonly AgentInputItem[]): boolean =>
+  beginning.length <= list.length && beginning.every((item, index) => isDeepStrictEqual(item, list[index]));

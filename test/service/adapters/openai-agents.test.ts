@@ -1,0 +1,454 @@
+/** `palimpsest/openai-agents` with the Agents SDK and a scripted Responses API. */
+import {
+  Agent,
+  type AgentInputItem,
+  MemorySession,
+  OpenAIProvider,
+  Runner,
+  RunState,
+  type Session,
+  tool,
+} from '@openai/agents';
+import OpenAI from 'openai';
+import { z } from 'zod';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { PalimpsestSession } from '../../../src/adapters/openai-agents.js';
+import type { PalimpsestClient } from '../../../src/contract/client.js';
+import type { Json } from '../../../src/conversation/message.js';
+import { originalItems } from '../../../src/formats/native.js';
+import { openaiResponses } from '../../../src/formats/openai-responses.js';
+import { HttpPalimpsest } from '../../../src/http-client/client.js';
+import { counterFor } from '../../../src/tokens/counter.js';
+import { type ApiStack, startApiStack } from '../../support/api.js';
+
+let server: ApiStack;
+let client: PalimpsestClient;
+
+beforeAll(async () => {
+  server = await startApiStack();
+  client = server.stack.palimpsest;
+});
+
+afterAll(() => server.stop());
+
+const connect = (): Promise<PalimpsestClient> =>
+  HttpPalimpsest.connect({ url: server.api.address, token: server.token });
+
+const policy = { contextWindow: 4_000 };
+const counter = counterFor('o200k_base');
+
+type Item = Record<string, Json>;
+
+/** A Responses API that checks every request as the provider does, and asks `answer` for its answer. */
+class ScriptedApi {
+  readonly inputs: Item[][] = [];
+  readonly runner: Runner;
+  largest = 0;
+
+  constructor(answer: (input: Item[], request: number) => Item[]) {
+    const openAIClient = new OpenAI({
+      apiKey: 'none',
+      maxRetries: 0,
+      fetch: async (_, request) => {
+        const { input, stream } = JSON.parse(String(request?.body)) as { input: Item[]; stream?: boolean };
+        const violations = openaiResponses.violations({ messages: input });
+        this.inputs.push(input);
+        this.largest = Math.max(this.largest, tokensOf(input));
+        if (violations.length > 0)
+          return Response.json({ error: { message: violations.join() } }, { status: 400 });
+        const output = answer(input, this.inputs.length) as Json;
+        const response = { id: `resp_${this.inputs.length}`, object: 'response', output, usage: null };
+        if (!stream) return Response.json(response);
+        const event = JSON.stringify({ type: 'response.completed', response });
+        return new Response(`event: response.completed\ndata: ${event}\n\n`, {
+          headers: { 'content-type': 'text/event-stream' },
+        });
+      },
+    });
+    const modelProvider = new OpenAIProvider({ openAIClient });
+    this.runner = new Runner({ modelProvider, tracingDisabled: true });
+  }
+}
+
+/** Tokens of everything that the model reads. */
+function tokensOf(value: Json): number {
+  if (typeof value === 'string') return counter.count(value);
+  if (value === null || typeof value !== 'object') return 0;
+  const read = Array.isArray(value)
+    ? value
+    : ['content', 'text', 'name', 'arguments', 'output', 'summary'].map((name) => value[name] ?? null);
+  return read.reduce<number>((sum, each) => sum + tokensOf(each), 0);
+}
+
+const said = (id: string, text: string): Item => ({
+  ...{ type: 'message', id, role: 'assistant', status: 'completed' },
+  content: [{ type: 'output_text', text, annotations: [], logprobs: [] }],
+});
+
+const thought = (id: string): Item => ({
+  type: 'reasoning',
+  id,
+  summary: [{ type: 'summary_text', text: 'Look.' }],
+});
+
+const called = (id: string, order: number): Item => ({
+  ...{ type: 'function_call', id: `fc_${id}`, call_id: id, name: 'look', status: 'completed' },
+  arguments: JSON.stringify({ order }),
+});
+
+/** Each question is answered after two calls at once. */
+function lookingTwice(): ScriptedApi {
+  let turn = 0;
+  return new ScriptedApi((input) => {
+    if (input.at(-1)?.type === 'function_call_output') return [said(`msg_${turn}`, `Answer ${turn}.`)];
+    turn++;
+    return [thought(`rs_${turn}`), called(`a${turn}`, turn), called(`b${turn}`, turn + 1_000)];
+  });
+}
+
+const look = tool({
+  name: 'look',
+  description: 'Looks at an order.',
+  parameters: {
+    ...{ type: 'object', properties: { order: { type: 'number' } }, required: ['order'] },
+    additionalProperties: true,
+  },
+  strict: false,
+  execute: (input) => `Order ${(input as { order: number }).order} shipped. ${'Detail. '.repeat(40)}`,
+});
+const agent = new Agent({ name: 'support', tools: [look] });
+const question = (turn: number): string => `Question ${turn}: ${'word '.repeat(100)}`;
+
+/** The items of a session as they were added, without the ids of calls, which the SDK removes before it stores them. */
+async function replayed(session: string): Promise<Json[]> {
+  const { session: inUse } = await client.sync({ session, messages: [] });
+  const items: Json[] = [];
+  for await (const item of originalItems(client.replay({ session: inUse }))) items.push(comparable(item));
+  return items;
+}
+
+function comparable(item: unknown): Json {
+  const { id, ...rest } = JSON.parse(JSON.stringify(item)) as Item;
+  const isCall = rest.type === 'function_call' || rest.type === 'function_call_result';
+  return id === undefined || isCall ? rest : { id, ...rest };
+}
+
+async function play(
+  turns: number,
+  sessionOf: (turn: number) => Promise<{ session: Session }>,
+): Promise<ScriptedApi> {
+  const api = lookingTwice();
+  for (let turn = 1; turn <= turns; turn++)
+    await api.runner.run(agent, question(turn), await sessionOf(turn));
+  return api;
+}
+
+describe.each([
+  ['with the filter', true],
+  ['without the filter', false],
+])('100 turns on a small window, %s', (name, filtered) => {
+  test('store what the SDK stores, and every request fits', async () => {
+    const memory = new MemorySession();
+    await play(100, async () => ({ session: memory }));
+    const options = { session: `turns-${name}`, policy };
+    let session = new PalimpsestSession({ client, ...options });
+    const api = await play(100, async (turn) => {
+      // A process that is started again has a new client and a new session.
+      if (turn % 10 === 0) session = new PalimpsestSession({ client: await connect(), ...options });
+      if (turn % 25 === 0) await client.settled(options);
+      const { callModelInputFilter } = session;
+      return { session, ...(filtered ? { callModelInputFilter } : {}) };
+    });
+    expect(await replayed(options.session)).toEqual((await memory.getItems()).map(comparable));
+    expect(api.inputs).toHaveLength(200);
+    if (filtered) expect(api.largest).toBeLessThanOrEqual(policy.contextWindow);
+    expect((await client.status(options)).generation).toBeGreaterThan(3);
+  });
+});
+
+describe('a run of 60 calls', () => {
+  /** Calls until it has looked at 60 orders. The API fails once at each request in `failing`. */
+  function lookingOften(failing: number[] = []): ScriptedApi {
+    let order = 0;
+    return new ScriptedApi((_, request) => {
+      if (failing.includes(request)) throw new Error('The connection broke.');
+      order++;
+      return order > 60 ? [said('msg_1', 'All shipped.')] : [called(`c${order}`, order)];
+    });
+  }
+
+  test('fits the window, and stores what the SDK stores', async () => {
+    const memory = new MemorySession();
+    await lookingOften().runner.run(agent, 'All orders?', { session: memory, maxTurns: null });
+    const session = new PalimpsestSession({ client, session: 'long', policy });
+    const { callModelInputFilter } = session;
+    const api = lookingOften();
+    const { finalOutput } = await api.runner.run(agent, 'All orders?', {
+      ...{ session, callModelInputFilter, maxTurns: null },
+    });
+    expect(finalOutput).toBe('All shipped.');
+    expect(api.inputs).toHaveLength(61);
+    expect(api.largest).toBeLessThanOrEqual(policy.contextWindow);
+    expect(await replayed('long')).toEqual((await memory.getItems()).map(comparable));
+  });
+
+  test('is continued after a failure, by other objects and without its input', async () => {
+    const memory = new MemorySession();
+    await lookingOften().runner.run(agent, 'All orders?', { session: memory, maxTurns: null });
+    const api = lookingOften([10, 40]);
+    let input: string | AgentInputItem[] = 'All orders?';
+    let failures = 0;
+    for (let ended = false; !ended; input = []) {
+      const session = new PalimpsestSession({ client: await connect(), session: 'broken', policy });
+      const { callModelInputFilter } = session;
+      const run = api.runner.run(agent, input, { session, callModelInputFilter, maxTurns: null });
+      ended = await run.then(
+        () => true,
+        () => false,
+      );
+      if (!ended) failures++;
+    }
+    expect(failures).toBe(2);
+    expect(api.largest).toBeLessThanOrEqual(policy.contextWindow);
+    expect(await replayed('broken')).toEqual((await memory.getItems()).map(comparable));
+  });
+
+  test('is streamed', async () => {
+    const memory = new MemorySession();
+    await play(3, async () => ({ session: memory }));
+    const session = new PalimpsestSession({ client, session: 'streamed', policy });
+    const { callModelInputFilter } = session;
+    const api = lookingTwice();
+    for (let turn = 1; turn <= 3; turn++) {
+      const stream = await api.runner.run(agent, question(turn), {
+        session,
+        callModelInputFilter,
+        stream: true,
+      });
+      await stream.completed;
+    }
+    expect(await replayed('streamed')).toEqual((await memory.getItems()).map(comparable));
+  });
+
+  test('goes on from a saved state, after an approval', async () => {
+    const careful = new Agent<undefined>({
+      name: 'support',
+      tools: [{ ...look, needsApproval: async () => true }],
+    });
+    async function approved(options: () => Promise<{ session: Session }>): Promise<void> {
+      const api = lookingTwice();
+      for (let turn = 1; turn <= 3; turn++) {
+        let result = await api.runner.run<typeof careful, unknown>(careful, question(turn), await options());
+        while (result.interruptions.length > 0) {
+          const state = await RunState.fromString(careful, result.state.toString());
+          state.approve(state.getInterruptions()[0]!);
+          result = await api.runner.run(careful, state, await options());
+        }
+      }
+    }
+    const memory = new MemorySession();
+    await approved(async () => ({ session: memory }));
+    await approved(async () => {
+      const session = new PalimpsestSession({ client: await connect(), session: 'approved', policy });
+      return { session, callModelInputFilter: session.callModelInputFilter };
+    });
+    expect(await replayed('approved')).toEqual((await memory.getItems()).map(comparable));
+  });
+});
+
+describe('at once', () => {
+  const other = (name: string): ScriptedApi =>
+    new ScriptedApi((input) => {
+      const mine = input.filter(({ call_id: id }) => String(id).startsWith(name)).length / 2;
+      return mine < 5 ? [called(`${name}${mine}`, mine)] : [said(`msg_${name}`, `${name} is done.`)];
+    });
+
+  test.each(['one session object', 'two session objects'])(
+    'two runs with %s store every item once',
+    async (which) => {
+      const options = { client, session: `at-once-${which}`, policy };
+      const first = new PalimpsestSession(options);
+      await first.addItems([{ role: 'user', content: 'Begin.' }]);
+      const sessions = [first, which === 'one session object' ? first : new PalimpsestSession(options)];
+      await Promise.all(
+        sessions.map(async (session, index) => {
+          const { callModelInputFilter } = session;
+          const name = `run${index}-`;
+          await other(name).runner.run(agent, `Question of ${name}`, { session, callModelInputFilter });
+        }),
+      );
+      const items = (await replayed(options.session)) as Item[];
+      const keys = items.map(({ type, callId, content }) => JSON.stringify([type, callId ?? content]));
+      expect(new Set(keys).size).toBe(keys.length);
+      expect(keys).toHaveLength(1 + 2 * (1 + 5 * 2 + 1));
+    },
+  );
+});
+
+describe('popItem', () => {
+  const dialog = ['One.', 'Two.', 'Three.'].map((content): AgentInputItem => ({ role: 'user', content }));
+  const opened = async (session: string, items: AgentInputItem[] = dialog): Promise<PalimpsestSession> => {
+    const opened = new PalimpsestSession({ client, session, policy });
+    await opened.addItems(items);
+    return opened;
+  };
+  const again = async (session: string): Promise<PalimpsestSession> =>
+    new PalimpsestSession({ client: await connect(), session });
+
+  test('removes the last item, also for the next process', async () => {
+    const session = await opened('pop-restart');
+    expect(await session.popItem()).toEqual(dialog[2]);
+    const restarted = await again('pop-restart');
+    expect(await restarted.getItems()).toMatchObject(
+      dialog.slice(0, 2).map((item) => ({ providerData: item })),
+    );
+    expect(await restarted.popItem()).toEqual(dialog[1]);
+    expect(await replayed('pop-restart')).toEqual(dialog.slice(0, 1));
+    expect(await restarted.popItem()).toEqual(dialog[0]);
+    expect(await restarted.popItem()).toBeUndefined();
+    expect(await restarted.getItems()).toEqual([]);
+    const log = [];
+    for await (const item of originalItems(client.replay({ session: 'pop-restart' }))) log.push(item);
+    expect(log).toEqual(dialog);
+  });
+
+  test('of several callers at once removes as many items, each once', async () => {
+    await opened('pop-twice');
+    const popped = await Promise.all(
+      [await again('pop-twice'), await again('pop-twice')].map((one) => one.popItem()),
+    );
+    const texts = popped.map((item) => (item && 'content' in item ? item.content : item));
+    expect(texts.sort()).toEqual(['Three.', 'Two.']);
+    expect(await replayed('pop-twice')).toEqual(dialog.slice(0, 1));
+  });
+
+  test('of several callers at once removes each item of a response once', async () => {
+    const items: AgentInputItem[] = [
+      { role: 'user', content: 'One.' },
+      { type: 'reasoning', id: 'rs_1', content: [{ type: 'input_text', text: 'Hm.' }] },
+      ...[1, 2].map((n): AgentInputItem => ({
+        type: 'function_call',
+        callId: `c${n}`,
+        name: 'look',
+        arguments: '{}',
+      })),
+    ];
+    const session = await opened('pop-response', items);
+    const popped = await Promise.all([session.popItem(), (await again('pop-response')).popItem()]);
+    const ids = popped.map((item) => (item?.type === 'function_call' ? item.callId : item));
+    expect(ids.sort()).toEqual(['c1', 'c2']);
+    expect(await replayed('pop-response')).toEqual(items.slice(0, 2));
+    expect(await session.popItem()).toEqual(items[1]);
+  });
+
+  test('then an answer again: the session has the new one', async () => {
+    const session = await opened('pop-append');
+    await session.popItem();
+    await session.addItems([{ role: 'user', content: 'Third.' }]);
+    const api = lookingTwice();
+    const { callModelInputFilter } = session;
+    await api.runner.run(agent, 'And?', { session, callModelInputFilter });
+    const texts = ((await replayed('pop-append')) as Item[]).filter(({ role }) => role === 'user');
+    expect(texts.map(({ content }) => content)).toEqual(['One.', 'Two.', 'Third.', 'And?']);
+    expect(JSON.stringify(api.inputs)).not.toContain('Three.');
+  });
+
+  test('and addItems at once lose nothing', async () => {
+    const added = Array.from({ length: 12 }, (_, n): AgentInputItem => ({
+      role: 'user',
+      content: `Item ${n}.`,
+    }));
+    await opened('pop-race');
+    const clients = await Promise.all([1, 2, 3].map(() => again('pop-race')));
+    const popped: (AgentInputItem | undefined)[] = [];
+    await Promise.all([
+      ...added.map((item, n) => clients[n % 3]!.addItems([item])),
+      ...clients.map(async (one) => {
+        for (let n = 0; n < 4; n++) popped.push(await one.popItem());
+      }),
+    ]);
+    const left = (await replayed('pop-race')) as unknown as AgentInputItem[];
+    const byText = (items: (AgentInputItem | undefined)[]) =>
+      items.map((item) => JSON.stringify(item)).sort();
+    expect(byText([...left, ...popped.filter((item) => item !== undefined)])).toEqual(
+      byText([...dialog, ...added]),
+    );
+  });
+
+  test('of a session that does not exist returns nothing', async () => {
+    expect(await (await again('pop-none')).popItem()).toBeUndefined();
+  });
+});
+
+describe('a session', () => {
+  test('is empty after clearSession, and its log stays', async () => {
+    const session = new PalimpsestSession({ client, session: 'cleared', policy });
+    await session.clearSession();
+    await session.addItems([{ role: 'user', content: 'One.' }]);
+    await session.clearSession();
+    expect(await session.getItems()).toEqual([]);
+    await session.addItems([{ role: 'user', content: 'Two.' }]);
+    expect(await replayed('cleared')).toEqual([{ role: 'user', content: 'Two.' }]);
+    expect((await client.status({ session: 'cleared' })).messages).toBe(1);
+  });
+
+  test('answers its newest items and its id', async () => {
+    const session = new PalimpsestSession({ client, session: 'limited', policy });
+    expect(await session.getItems()).toEqual([]);
+    const items = ['One.', 'Two.'].map((content): AgentInputItem => ({ role: 'user', content }));
+    await session.addItems(items);
+    await session.addItems(items.slice(1));
+    expect(await session.getItems(2)).toMatchObject([{ providerData: items[1] }, { providerData: items[1] }]);
+    expect(await session.getItems(0)).toEqual([]);
+    expect(await session.getSessionId()).toBe('limited');
+  });
+
+  test('whose history a callback cuts stores nothing twice', async () => {
+    const session = new PalimpsestSession({ client, session: 'cut', policy });
+    const { callModelInputFilter } = session;
+    const api = lookingTwice();
+    const memory = new MemorySession();
+    await play(3, async () => ({ session: memory }));
+    for (let turn = 1; turn <= 3; turn++)
+      await api.runner.run(agent, question(turn), {
+        ...{ session, callModelInputFilter },
+        sessionInputCallback: (history, input) => [...history.slice(-1), ...input],
+      });
+    expect(await replayed('cut')).toEqual((await memory.getItems()).map(comparable));
+  });
+
+  test('stores binary data of tools as URLs, as the SDK does', async () => {
+    const picture = tool({
+      ...{ name: 'look', description: 'Takes a picture.', parameters: z.object({ order: z.number() }) },
+      execute: async () => ({
+        type: 'image' as const,
+        image: { data: new Uint8Array([1, 2, 3]), mediaType: 'image/png' },
+      }),
+    });
+    const photographer = new Agent({ name: 'photographer', tools: [picture] });
+    const memory = new MemorySession();
+    const session = new PalimpsestSession({ client, session: 'binary', policy });
+    const { callModelInputFilter } = session;
+    await lookingTwice().runner.run(photographer, 'Look.', { session: memory });
+    await lookingTwice().runner.run(photographer, 'Look.', { session, callModelInputFilter });
+    expect(await replayed('binary')).toEqual((await memory.getItems()).map(comparable));
+  });
+
+  test('has tools for its agent that read what was evicted', async () => {
+    const session = new PalimpsestSession({ client, session: 'tools', policy, recoveryTools: true });
+    await session.addItems([{ role: 'user', content: 'The code is INV-4711.' }]);
+    await session.popItem();
+    await session.addItems([{ role: 'user', content: 'The code is INV-4712.' }]);
+    const api = new ScriptedApi((input) =>
+      input.at(-1)?.type === 'function_call_output'
+        ? [said('msg_1', 'Found.')]
+        : [{ ...called('s1', 1), name: 'search_history', arguments: '{"query":"INV-4712"}' }],
+    );
+    const searcher = new Agent({ name: 'searcher', tools: session.recoveryTools });
+    await api.runner.run(searcher, 'Which code?', {
+      session,
+      callModelInputFilter: session.callModelInputFilter,
+    });
+    expect(String(api.inputs.at(-1)?.at(-1)?.output)).toContain('INV-4712');
+  });
+});

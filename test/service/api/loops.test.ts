@@ -1,0 +1,91 @@
+/** The loops of docs/loops.md, run unchanged except for their model: a hundred turns on a small window. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Json } from '../../../src/conversation/message.js';
+import { itemDigest } from '../../../src/formats/list-digest.js';
+import { originalItems } from '../../../src/formats/native.js';
+import { HttpPalimpsest } from '../../../src/http-client/client.js';
+import { startAgentProvider } from '../../support/agent-provider.js';
+import { type ApiStack, startApiStack } from '../../support/api.js';
+import { program } from '../../support/compiled.js';
+import { asJavaScript, document, examplesIn } from '../../support/documents.js';
+
+type Held = Json[];
+interface Loop {
+  answer(client: HttpPalimpsest, session: string, held: Held, question: string): Promise<{ held: Held }>;
+}
+
+const window = 4_000;
+const turns = 100;
+
+let server: ApiStack;
+let folder: string;
+
+beforeAll(async () => {
+  server = await startApiStack();
+  folder = await mkdtemp(path.join(tmpdir(), 'loops-'));
+});
+
+afterAll(async () => {
+  await rm(folder, { recursive: true });
+  await server.stop();
+});
+
+/** The loop under a heading, for a window and an endpoint of a test. */
+async function loopOf(heading: string, url: string): Promise<Loop> {
+  const [example] = examplesIn(document('docs/loops.md'), heading);
+  const named = /const policy = \{ model: '[^']+' \}/;
+  expect(example?.code).toMatch(named);
+  const code = (example?.code ?? '')
+    .replace(named, `const policy = { contextWindow: ${window} }`)
+    .replace('new OpenAI()', `new OpenAI({ apiKey: 'none', baseURL: '${url}', maxRetries: 0 })`)
+    .replace(
+      'new Anthropic()',
+      `new Anthropic({ apiKey: 'none', baseURL: '${url.replace('/v1', '')}', maxRetries: 0 })`,
+    );
+  const packages = {
+    openai: import.meta.resolve('openai'),
+    '@anthropic-ai/sdk': import.meta.resolve('@anthropic-ai/sdk'),
+    'palimpsest/http': pathToFileURL(program('src/http-client/index.ts')).href,
+  };
+  const file = path.join(folder, `${heading.replaceAll(' ', '-')}.mjs`);
+  await writeFile(file, asJavaScript(code, packages));
+  return (await import(file)) as Loop;
+}
+
+const connect = (): Promise<HttpPalimpsest> =>
+  HttpPalimpsest.connect({ url: server.api.address, token: server.token });
+
+test.each(['OpenAI chat completions', 'OpenAI Responses', 'Anthropic'])('%s', async (heading) => {
+  const session = heading;
+  const provider = await startAgentProvider(window, (question) => [
+    ['search_history', { query: `"Question ${Math.ceil(question / 2)}:"`, limit: 1 }],
+    ['get_tool_response', { message: question, limit: 200 }],
+  ]);
+  try {
+    const { answer } = await loopOf(heading, provider.url);
+    let client = await connect();
+    let held: Held = [];
+    for (let turn = 1; turn <= turns; turn++) {
+      // A process that is started again has a new client, and has lost its list.
+      if (turn % 10 === 0) {
+        client = await connect();
+        held = (await client.sync<Json>({ session, messages: [] })).context.messages;
+      }
+      if (turn % 25 === 0) await client.settled({ session });
+      ({ held } = await answer(client, session, held, `Question ${turn}: ${'word '.repeat(100)}`));
+    }
+    const replayed: Json[] = [];
+    for await (const item of originalItems(client.replay({ session }))) replayed.push(item);
+    expect(replayed.map(itemDigest)).toEqual(provider.said.map(itemDigest));
+    expect(provider.refused).toEqual([]);
+    expect(provider.requests).toBe(2 * turns);
+    expect(provider.largest).toBeLessThanOrEqual(window);
+    expect((await client.status({ session })).generation).toBeGreaterThan(3);
+  } finally {
+    await provider.close();
+  }
+});
