@@ -214,7 +214,7 @@ export const archive: Case[] = [
         await failure(client.fork({ ...fork, throughSeq: 6 })),
         await failure(client.fork({ ...fork, to: '' })),
         await failure(client.fork({ ...fork, to: 'x', throughSeq: 99 })),
-        await failure(client.fork({ ...fork, to: 'x', throughSeq: 0 })),
+        await failure(client.fork({ ...fork, to: 'x', throughSeq: -1 })),
         await failure(client.fork({ ...fork, session: 'nobody' })),
       ];
     },

@@ -69,6 +69,52 @@ export const turns: Case[] = [
     },
   },
   {
+    name: 'of a list, what is new is stored, and the context is answered',
+    async run(client) {
+      const session = 'synced';
+      const messages: ChatMessage[] = [...hello, { role: 'assistant', content: 'word '.repeat(30_000) }];
+      const first = await client.sync({ session, messages: hello, policy: { contextWindow: 64_000 } });
+      const second = await client.sync({
+        session,
+        messages,
+        usage: { inputTokens: 20, outputTokens: 30_000 },
+      });
+      const { context } = await client.sync({ session, messages: [...second.context.messages, ...hello] });
+      const edited = await failure(client.sync({ session, messages: messages.slice(1) }));
+      const forked = await client.sync({ session, messages: messages.slice(0, 1), onEdit: 'fork' });
+      return [first, second, context.messages, edited, forked.session, forked.stored];
+    },
+    expected: [
+      { known: 0, stored: { fromSeq: 1, throughSeq: 1, repeated: false }, edited: null, session: 'synced' },
+      { known: 1, stored: { fromSeq: 2, throughSeq: 2 } },
+      [hello[0], { role: 'assistant' }, hello[0]],
+      { type: 'Store.ListEdited', path: 'messages', details: { commonSeq: 0, lastSeq: 3 } },
+      'synced~1',
+      null,
+    ],
+  },
+  {
+    name: 'a list that is wrong names the field',
+    async run(client) {
+      const session = 'wrong-list';
+      const wrong = (request: object) => failure(client.sync({ session, ...request } as never));
+      return [
+        await wrong({ onEdit: 'fork' }),
+        await wrong({ messages: 'none' }),
+        await wrong({ messages: [{ role: 'nobody', content: '' }] }),
+        await wrong({ messages: hello, onEdit: 'merge' }),
+        await wrong({ messages: [] }),
+      ];
+    },
+    expected: [
+      invalidAt('messages'),
+      invalidAt('messages'),
+      invalidAt('messages[0].role'),
+      invalidAt('onEdit'),
+      noSession,
+    ],
+  },
+  {
     name: 'a turn is stored once, however often it is sent',
     async run(client) {
       const turn = { session: 'once', turnId: 't-1', messages: hello };

@@ -74,7 +74,7 @@ describe('a request is refused', () => {
     [responseRequest, {}, 'callId'],
     [responseRequest, { callId: 'a', seq: 1 }, 'callId'],
     [restoreRequest, { generation: -1 }, 'generation'],
-    [forkRequest, { to: 'f', throughSeq: 0 }, 'throughSeq'],
+    [forkRequest, { to: 'f', throughSeq: -1 }, 'throughSeq'],
     [forkRequest, { to: 'f', throughSeq: 1.5 }, 'throughSeq'],
     [contextRequest, { budget: 0 }, 'budget'],
     [contextRequest, { waitMs: 300_001 }, 'waitMs'],

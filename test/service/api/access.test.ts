@@ -78,6 +78,7 @@ async function revoked(of: Palimpsest): Promise<string> {
 /** Bodies for which the document's example does not fit the session. */
 const bodies: Record<string, Json> = {
   appendTurn: { turnId: 'next', messages: [{ role: 'user', content: 'more' }] },
+  sync: { messages: [{ role: 'user', content: 'more' }], onEdit: 'append' },
   restore: { generation: 0 },
   eraseMessages: { seqs: [1] },
   findMessages: { text: 'secret' },
@@ -158,7 +159,9 @@ describe.each(guarded)('$id needs $scope', (one) => {
   });
 
   test('the scope alone is enough', async () => {
-    const needed = one.id === 'createToken' ? [one.scope, 'read' as const, 'append' as const] : [one.scope];
+    const needed = /^(?:createToken|sync)$/.test(one.id)
+      ? [...new Set([one.scope, 'read' as const, 'append' as const])]
+      : [one.scope];
     const answer = await call((await made(ours, needed)).token);
     expect(differences(one.operation, answer)).toEqual([]);
     const refusal = answer.json as { failure?: string; path?: string } | null;
@@ -179,8 +182,8 @@ describe.each(ofTenants)('$id with the right scope of another tenant', (one) => 
     expect(answer.text).not.toMatch(/a secret of ours/);
     expect(answer.text).not.toContain(ours.tenant);
     if (path.includes(`-of-${one.id}`) || one.path.includes('{id}')) {
-      // A turn begins a session of its own under the same id.
-      if (one.id !== 'appendTurn') expect(answer.status).toBe(404);
+      // A turn or a list begins a session of its own under the same id.
+      if (one.id !== 'appendTurn' && one.id !== 'sync') expect(answer.status).toBe(404);
     } else expect(answer.text).not.toContain(`-of-${one.id}`);
     expect(await everything(ours.tenant)).toEqual(before);
   });

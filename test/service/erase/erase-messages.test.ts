@@ -174,6 +174,7 @@ const elsewhere = new Set([
     'sessions.format',
   ],
   ...['sessions.session_id', 'sessions.tenant_id', 'sessions.tokenizer'],
+  ...['known_lists.digest', 'known_lists.session_id', 'known_lists.tenant_id', 'sessions.continued_in'],
   ...['tenants.tenant_id', 'turns.session_id', 'turns.sha256', 'turns.tenant_id'],
 ]);
 
