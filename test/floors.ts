@@ -9,7 +9,7 @@ import ts from 'typescript';
 /** From the top down. `src/` is left out of the names. */
 const floors = [
   ['cli', 'index.ts'],
-  ['api', 'worker', 'http-client', 'workflows'],
+  ['api', 'worker', 'http-client', 'workflows', 'adapters'],
   ['library', 'activities'],
   ['import', 'erase', 'process'],
   ['store', 'temporal', 'rehearsal'],
