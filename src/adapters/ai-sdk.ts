@@ -5,7 +5,7 @@ import type { SentMessage } from '../contract/native.js';
 import { recoveryTools, type RecoveryToolName } from '../contract/recovery-tools.js';
 import { invalid } from '../errors.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
-import { type AdapterOptions, recovered, syncRequest } from './options.js';
+import { type AdapterOptions, recovered, remembered, syncRequest } from './options.js';
 
 export interface StepOptions extends AdapterOptions {
   session: string;
@@ -48,7 +48,7 @@ export function palimpsest(options: StepOptions): Steps;
 export function palimpsest<Tools extends object>(
   options: StepOptions & { tools?: Tools },
 ): Steps & { tools?: Tools & RecoveryToolSet } {
-  const { client, session, tools } = options;
+  const { client, session, tools, memory = false } = options;
   const request = syncRequest(options, tools !== undefined);
   let run: Run | null = null;
 
@@ -63,10 +63,14 @@ export function palimpsest<Tools extends object>(
 
   return {
     async prepareStep<Message extends SentMessage>({ messages, steps }: NextStep<Message>) {
+      const before = run?.steps === steps ? run : null;
+      const earlier = before?.earlier ?? (memory ? await remembered<SentMessage>(client, session) : []);
+      const list = [...(earlier as Message[]), ...messages];
       // The step before has stored the same list.
-      const known = run?.steps === steps && run.list.length === messages.length ? run.context : null;
-      const context = (known as Message[] | null) ?? (await contextFor(messages));
-      run = { steps, list: messages, responses: steps.at(-1)?.response.messages.length ?? null, context: null };
+      const known = before?.list.length === list.length ? before.context : null;
+      const context = (known as Message[] | null) ?? (await contextFor(list));
+      const responses = steps.at(-1)?.response.messages.length ?? null;
+      run = { steps, earlier, list, responses, context: null };
       return { messages: context };
     },
     async onStepFinish(step) {
@@ -88,6 +92,8 @@ export function palimpsest<Tools extends object>(
 interface Run {
   /** The SDK's list of the finished steps, the same one for all steps. */
   steps: NextStep<unknown>['steps'];
+  /** The context that was put before the messages, if the session is their memory. */
+  earlier: readonly SentMessage[];
   /** All messages so far. */
   list: readonly SentMessage[];
   /** How many of them the steps made; null before the first step. */

@@ -12,7 +12,7 @@ import { idFault } from '../contract/ids.js';
 import { recoveryTools } from '../contract/recovery-tools.js';
 import { invalid } from '../errors.js';
 import type { ReportedUsage } from '../tokens/reported-usage.js';
-import { type AdapterOptions, recovered, syncRequest } from './options.js';
+import { type AdapterOptions, recovered, remembered, syncRequest } from './options.js';
 
 export interface MiddlewareOptions extends AdapterOptions {
   /** Session id. @default `configurable.thread_id` of the run */
@@ -35,7 +35,7 @@ const mostThreads = 1_000;
  * const agent = createAgent({ model, tools, checkpointer, middleware: [palimpsestMiddleware({ client })] });
  */
 export function palimpsestMiddleware(options: MiddlewareOptions) {
-  const { client, recoveryTools: hasTools = true } = options;
+  const { client, recoveryTools: hasTools = true, memory = false } = options;
   const request = syncRequest(options, hasTools);
   /** Number of messages in the state at the last model call of each session: the answer to this call follows them. */
   const asked = new Map<string, number>();
@@ -55,17 +55,34 @@ export function palimpsestMiddleware(options: MiddlewareOptions) {
   return createMiddleware({
     name: 'PalimpsestMiddleware',
     tools: hasTools ? recoveryTools.map(({ function: of }) => recoveryTool(options, of)) : [],
+    ...(memory && {
+      async beforeAgent({ messages }: { messages: BaseMessage[] }, runtime: ThreadConfig) {
+        const earlier = await remembered<StoredMessage>(client, sessionOf(options, runtime));
+        return { messages: withEarlier(messages, fromStored(earlier)) };
+      },
+    }),
     async beforeModel({ messages }, runtime) {
       const context = await synchronized(messages, runtime);
       remember(asked, sessionOf(options, runtime), context.length);
       // A message in the result is streamed once more.
       if (isSame(messages, context)) return undefined;
-      return { messages: [new RemoveMessage({ id: allMessages }), ...context] };
+      return { messages: inPlaceOfAll(context) };
     },
     async afterAgent({ messages }, runtime) {
       await synchronized(messages, runtime);
     },
   });
+}
+
+const inPlaceOfAll = (messages: BaseMessage[]): BaseMessage[] => [
+  new RemoveMessage({ id: allMessages }),
+  ...messages,
+];
+
+/** A message that was sent again, under the same id, is among the earlier ones already. */
+function withEarlier(messages: BaseMessage[], earlier: BaseMessage[]): BaseMessage[] {
+  const known = new Set(earlier.map(({ id }) => id));
+  return inPlaceOfAll([...earlier, ...messages.filter(({ id }) => id === undefined || !known.has(id))]);
 }
 
 type Recovery = (typeof recoveryTools)[number]['function'];

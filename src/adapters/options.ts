@@ -2,6 +2,7 @@
 import type { PalimpsestClient } from '../contract/client.js';
 import { callRecoveryTool, type RecoveryToolName } from '../contract/recovery-tools.js';
 import type { SyncRequest } from '../contract/sync.js';
+import { isFailure } from '../errors.js';
 
 /** The methods that an adapter calls: those of `Palimpsest` or `HttpPalimpsest`. */
 export type AdapterClient = Pick<PalimpsestClient, 'sync' | 'toolResponse' | 'search' | 'expand'>;
@@ -17,6 +18,11 @@ export interface AdapterOptions {
    * @default 'fork'
    */
   onEdit?: SyncRequest['onEdit'];
+  /**
+   * Whether the framework has only the new messages, and the session is its memory: the session's context is put before them.
+   * @default false
+   */
+  memory?: boolean;
 }
 
 /** The request of a `sync`. A session of an agent without the recovery tools has a context that does not name them. */
@@ -26,6 +32,17 @@ export function syncRequest(
 ): Pick<SyncRequest, 'policy' | 'onEdit'> {
   if (hasRecoveryTools) return { onEdit, ...(policy === undefined ? {} : { policy }) };
   return { onEdit, policy: { recovery: 'none', ...policy } };
+}
+
+/** The context of a session; nothing if the session is new. */
+export async function remembered<Message>(client: AdapterClient, session: string): Promise<Message[]> {
+  try {
+    const { context } = await client.sync<Message>({ session, messages: [] });
+    return context.messages;
+  } catch (error) {
+    if (isFailure(error, 'Store.SessionNotFound')) return [];
+    throw error;
+  }
 }
 
 /** Answers a call of a recovery tool in the session, or in the fork that continues it. */

@@ -283,6 +283,23 @@ describe.each(versions)('version %s', (name, sdk) => {
     expect(await clients.replayed(session)).toEqual(plain(list));
   });
 
+  test('the session may be the memory', async () => {
+    const session = `memory-${name}`;
+    const script = new ShipmentModel(window, outputTokens);
+    const ask = async (prompt: string) => {
+      const stopWhen = sdk.stepCountIs(5);
+      const options = { client: palimpsest, session, policy, memory: true, tools: toolsFor(sdk) };
+      return (await sdk.generateText({ model: modelFor(name, script), prompt, stopWhen, ...steps(options) })).text;
+    };
+    for (const turn of [1, 2, 1, 3, 4, 5, 6, 7, 8])
+      expect(await ask(`Check shipment ${turn}.`)).toContain(`Shipment ${turn} is complete`);
+    await palimpsest.settled({ session });
+    expect(await ask('Under which seal did shipment 2 leave?')).toMatch(/^Shipment 2 left under seal SL-/);
+    const roles = (await clients.replayed(session)).map((item) => (item as { role: string }).role);
+    expect(roles.filter((role) => role === 'user')).toHaveLength(10);
+    expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
+  });
+
   test('a step that was not prepared is refused', async () => {
     const { onStepFinish } = steps({ client: palimpsest, session: 'not-prepared' });
     const step = { response: { modelId: 'm', messages: [] }, usage: { inputTokens: 1, outputTokens: 1 } };
