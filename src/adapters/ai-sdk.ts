@@ -171,4 +171,5 @@ function usageOf({ usage, response, providerMetadata }: FinishedStep): UsageRepo
 const isAnthropicUsage = (usage: unknown): usage is { input_tokens: number } =>
   typeof usage === 'object' && usage !== null && 'input_tokens' in usage && isCount(usage.input_tokens);
 
-const isCount = (tokens: unknown): tokens is number => Number.isSafeInteger(tokens) && (tokens as number) >= 0;
+const isCount = (tokens: unknown): tokens is number =>
+  Number.isSafeInteger(tokens) && (tokens as number) >= 0;

@@ -79,12 +79,14 @@ function saidPart(part: Fields): Fields {
   return isFailedResult(own) ? { ...own, output: null } : own;
 }
 
-const isUnsaid = ({ type, text }: Fields): boolean => type === 'reasoning' || (type === 'text' && text === '');
+const isUnsaid = ({ type, text }: Fields): boolean =>
+  type === 'reasoning' || (type === 'text' && text === '');
 
 /** Parts that a message has in any order come after the others, by their ids. */
 function orderOf(part: Json): string {
   const { type, toolCallId, approvalId } = isFields(part) ? part : {};
-  const isLoose = typeof type === 'string' && /^tool-(?:result|approval-request|approval-response)$/.test(type);
+  const isLoose =
+    typeof type === 'string' && /^tool-(?:result|approval-request|approval-response)$/.test(type);
   return isLoose ? `${type} ${textOr(toolCallId) || textOr(approvalId)}` : '';
 }
 

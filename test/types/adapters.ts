@@ -1,6 +1,14 @@
 /** The adapters fit what frameworks expect, without a cast. Compiled by `npm run check`, never run. */
 import { MemorySaver } from '@langchain/langgraph';
-import { generateText, streamText, stepCountIs, ToolLoopAgent, type LanguageModel, type ModelMessage, type ToolSet } from 'ai';
+import {
+  generateText,
+  streamText,
+  stepCountIs,
+  ToolLoopAgent,
+  type LanguageModel,
+  type ModelMessage,
+  type ToolSet,
+} from 'ai';
 import {
   generateText as generateText5,
   streamText as streamText5,

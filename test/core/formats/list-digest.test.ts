@@ -12,7 +12,11 @@ const request = (approvalId: string, toolCallId: string) => ({
 });
 
 const same: [string, Json, Json][] = [
-  ['ids and empty fields', { role: 'user', content: 'Hi' }, { id: 'm', content: 'Hi', name: null, role: 'user' }],
+  [
+    'ids and empty fields',
+    { role: 'user', content: 'Hi' },
+    { id: 'm', content: 'Hi', name: null, role: 'user' },
+  ],
   [
     'a wrapper of LangChain',
     { type: 'human', data: { content: 'Hi', type: 'human', additional_kwargs: {} } },
@@ -31,7 +35,10 @@ const same: [string, Json, Json][] = [
   [
     'the order of results',
     { role: 'tool', content: [result('c2'), result('c1')] },
-    { role: 'tool', content: [result('c1'), { ...result('c2'), providerOptions: { openai: { itemId: 'i' } } }] },
+    {
+      role: 'tool',
+      content: [result('c1'), { ...result('c2'), providerOptions: { openai: { itemId: 'i' } } }],
+    },
   ],
   [
     'the order of requests for approval',
@@ -45,7 +52,10 @@ const same: [string, Json, Json][] = [
   ],
   [
     'empty texts and reasoning',
-    { role: 'assistant', content: [{ type: 'reasoning', text: 'Hm.' }, { type: 'text', text: '' }, call('c1')] },
+    {
+      role: 'assistant',
+      content: [{ type: 'reasoning', text: 'Hm.' }, { type: 'text', text: '' }, call('c1')],
+    },
     { role: 'assistant', content: [call('c1')] },
   ],
 ];
@@ -59,26 +69,48 @@ const different: [string, Json, Json][] = [
     { lc: 1, type: 'constructor', id: ['langchain', 'AIMessage'], kwargs: { content: 'Hi' } },
   ],
   ['results', { role: 'tool', content: [result('c1')] }, { role: 'tool', content: [result('c1', 'Lost.')] }],
-  ['failure', { role: 'tool', content: [result('c1')] }, { role: 'tool', content: [result('c1', 'x', 'error-text')] }],
+  [
+    'failure',
+    { role: 'tool', content: [result('c1')] },
+    { role: 'tool', content: [result('c1', 'x', 'error-text')] },
+  ],
   ['calls', { role: 'assistant', content: [call('c1')] }, { role: 'assistant', content: [call('c2')] }],
   [
     'order of texts',
-    { role: 'user', content: [{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }] },
-    { role: 'user', content: [{ type: 'text', text: 'b' }, { type: 'text', text: 'a' }] },
+    {
+      role: 'user',
+      content: [
+        { type: 'text', text: 'a' },
+        { type: 'text', text: 'b' },
+      ],
+    },
+    {
+      role: 'user',
+      content: [
+        { type: 'text', text: 'b' },
+        { type: 'text', text: 'a' },
+      ],
+    },
   ],
 ];
 
 describe('two items are the same', () => {
-  test.each(same)('whatever %s they have', (_, one, other) => expect(itemDigest(one)).toBe(itemDigest(other)));
+  test.each(same)('whatever %s they have', (_, one, other) =>
+    expect(itemDigest(one)).toBe(itemDigest(other)),
+  );
 });
 
 describe('two items are different', () => {
-  test.each(different)('with other %s', (_, one, other) => expect(itemDigest(one)).not.toBe(itemDigest(other)));
+  test.each(different)('with other %s', (_, one, other) =>
+    expect(itemDigest(one)).not.toBe(itemDigest(other)),
+  );
 });
 
 test('the id of an item is that of its message', () => {
   expect(itemId({ id: 'm-1', role: 'user' })).toBe('m-1');
   expect(itemId({ type: 'human', data: { id: 'm-2', content: 'Hi' } })).toBe('m-2');
   expect(itemId({ type: 'human', data: { content: 'Hi' } })).toBeNull();
-  expect(itemId({ lc: 1, type: 'constructor', id: ['a', 'HumanMessage'], kwargs: { id: 'm-3' } })).toBe('m-3');
+  expect(itemId({ lc: 1, type: 'constructor', id: ['a', 'HumanMessage'], kwargs: { id: 'm-3' } })).toBe(
+    'm-3',
+  );
 });

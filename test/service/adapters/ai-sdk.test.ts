@@ -99,7 +99,9 @@ function modelFor(name: string, script: ShipmentModel): version6.LanguageModel {
         { type: 'reasoning-end', id: 'r' },
         // Some providers begin a text and then only make calls.
         { type: 'text-start', id: 't' },
-        ...text.split(/(?<= )/).flatMap((delta) => (delta === '' ? [] : [{ type: 'text-delta', id: 't', delta }])),
+        ...text
+          .split(/(?<= )/)
+          .flatMap((delta) => (delta === '' ? [] : [{ type: 'text-delta', id: 't', delta }])),
         { type: 'text-end', id: 't', providerMetadata: { scripted: { itemId: 'item-text' } } },
         ...calls,
         { type: 'finish', ...end },
@@ -158,7 +160,10 @@ function agentWith(name: string, sdk: typeof version6): Application {
       ...steps({ ...options, policy, tools: toolsFor(sdk) }),
     });
     list.push(...result.response.messages);
-    return { answer: result.text, said: [list.at(-1 - result.response.messages.length), ...result.response.messages] };
+    return {
+      answer: result.text,
+      said: [list.at(-1 - result.response.messages.length), ...result.response.messages],
+    };
   };
 }
 
@@ -174,7 +179,8 @@ function chatWith(name: string, sdk: typeof version6): Application {
       ...steps({ ...options, policy, tools }),
     });
     let last: version6.UIMessage | undefined;
-    for await (const message of sdk.readUIMessageStream({ stream: result.toUIMessageStream() })) last = message;
+    for await (const message of sdk.readUIMessageStream({ stream: result.toUIMessageStream() }))
+      last = message;
     chat.push(plain({ ...last, id: `a-${chat.length}` }) as unknown as version6.UIMessage);
     const response = await result.response;
     return { answer: await result.text, said: [messages.at(-1), ...response.messages] };
@@ -185,30 +191,33 @@ describe.each(versions)('version %s', (name, sdk) => {
   test.each([
     ['generateText, and a list of model messages', agentWith],
     ['streamText, and the messages of a chat', chatWith],
-  ])('%s: 100 turns on a small window through restarts, every message stored once', async (kind, application) => {
-    const session = `hundred-${name}-${kind.split(',')[0]}`;
-    const script = new ShipmentModel(window, outputTokens);
-    const turnOf = application(name, sdk);
-    const said: unknown[] = [];
-    let client: StepOptions['client'] = palimpsest;
-    for (let turn = 1; turn <= 100; turn++) {
-      const { text, expects } = requestOf(turn);
-      if (turn % 10 === 5) client = await clients.connect();
-      const made = await turnOf({ client, session }, script, text);
-      expect(made.answer).toContain(expects);
-      said.push(...made.said);
-    }
-    await palimpsest.settled({ session });
-    const replay = await clients.replayed(session);
-    const { generation, calibration } = await palimpsest.status({ session });
-    console.log({ name, kind, generation, messages: replay.length, calibration, ...script });
-    expect(replay).toEqual(plain(said));
-    expect(generation).toBeGreaterThan(2);
-    expect(script.refused).toBe(0);
-    expect(script.largest).toBeLessThanOrEqual(window);
-    expect(calibration.samples).toBeGreaterThan(50);
-    expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
-  });
+  ])(
+    '%s: 100 turns on a small window through restarts, every message stored once',
+    async (kind, application) => {
+      const session = `hundred-${name}-${kind.split(',')[0]}`;
+      const script = new ShipmentModel(window, outputTokens);
+      const turnOf = application(name, sdk);
+      const said: unknown[] = [];
+      let client: StepOptions['client'] = palimpsest;
+      for (let turn = 1; turn <= 100; turn++) {
+        const { text, expects } = requestOf(turn);
+        if (turn % 10 === 5) client = await clients.connect();
+        const made = await turnOf({ client, session }, script, text);
+        expect(made.answer).toContain(expects);
+        said.push(...made.said);
+      }
+      await palimpsest.settled({ session });
+      const replay = await clients.replayed(session);
+      const { generation, calibration } = await palimpsest.status({ session });
+      console.log({ name, kind, generation, messages: replay.length, calibration, ...script });
+      expect(replay).toEqual(plain(said));
+      expect(generation).toBeGreaterThan(2);
+      expect(script.refused).toBe(0);
+      expect(script.largest).toBeLessThanOrEqual(window);
+      expect(calibration.samples).toBeGreaterThan(50);
+      expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
+    },
+  );
 
   test('a regenerated answer goes on in a fork', async () => {
     const session = `regenerated-${name}`;
@@ -223,7 +232,10 @@ describe.each(versions)('version %s', (name, sdk) => {
     const told = async (id: string) =>
       (await clients.replayed(id)).map((item) => (item as { content: Json }).content);
     expect(await told(session)).toHaveLength(4);
-    expect((await told(`${session}~1`)).filter((content) => typeof content === 'string')).toEqual(['One.', 'Three.']);
+    expect((await told(`${session}~1`)).filter((content) => typeof content === 'string')).toEqual([
+      'One.',
+      'Three.',
+    ]);
     expect((await palimpsest.policy({ session })).policy).toEqual({ ...policy, recovery: 'none' });
   });
 
@@ -232,7 +244,9 @@ describe.each(versions)('version %s', (name, sdk) => {
     const image = Uint8Array.from({ length: 70_000 }, (_, index) => index % 251);
     const prompts: unknown[] = [];
     const script = new ShipmentModel(1_000_000, outputTokens);
-    const model = modelFor(name, script) as unknown as { doGenerate: (options: { prompt: Prompt[] }) => unknown };
+    const model = modelFor(name, script) as unknown as {
+      doGenerate: (options: { prompt: Prompt[] }) => unknown;
+    };
     const { doGenerate } = model;
     model.doGenerate = (options) => {
       prompts.push(options.prompt);
@@ -251,7 +265,9 @@ describe.each(versions)('version %s', (name, sdk) => {
       ],
       ...steps({ client: palimpsest, session }),
     });
-    const [sent] = (prompts[0] as { role: string; content: { data?: unknown }[] }[]).filter(({ role }) => role === 'user');
+    const [sent] = (prompts[0] as { role: string; content: { data?: unknown }[] }[]).filter(
+      ({ role }) => role === 'user',
+    );
     expect(JSON.stringify(sent)).toContain(Buffer.from(image).toString('base64'));
     expect(await clients.replayed(session)).toHaveLength(2);
   });
@@ -277,7 +293,12 @@ describe.each(versions)('version %s', (name, sdk) => {
     for (const shipment of [1, 2, 3]) {
       list.push({ role: 'user', content: `Check shipment ${shipment}.` });
       const stopWhen = sdk.stepCountIs(5);
-      const made = await sdk.generateText({ model: modelFor(name, script), messages: list, stopWhen, ...memory });
+      const made = await sdk.generateText({
+        model: modelFor(name, script),
+        messages: list,
+        stopWhen,
+        ...memory,
+      });
       list.push(...made.response.messages);
     }
     expect(await clients.replayed(session)).toEqual(plain(list));
@@ -289,7 +310,8 @@ describe.each(versions)('version %s', (name, sdk) => {
     const ask = async (prompt: string) => {
       const stopWhen = sdk.stepCountIs(5);
       const options = { client: palimpsest, session, policy, memory: true, tools: toolsFor(sdk) };
-      return (await sdk.generateText({ model: modelFor(name, script), prompt, stopWhen, ...steps(options) })).text;
+      return (await sdk.generateText({ model: modelFor(name, script), prompt, stopWhen, ...steps(options) }))
+        .text;
     };
     for (const turn of [1, 2, 1, 3, 4, 5, 6, 7, 8])
       expect(await ask(`Check shipment ${turn}.`)).toContain(`Shipment ${turn} is complete`);
@@ -343,11 +365,16 @@ test('approvals of version 6 are stored once', async () => {
     const last = chat.at(-1);
     const message = last?.role === 'assistant' ? last : undefined;
     let made: version6.UIMessage | undefined;
-    for await (const next of version6.readUIMessageStream({ message, stream: result.toUIMessageStream() })) made = next;
+    for await (const next of version6.readUIMessageStream({ message, stream: result.toUIMessageStream() }))
+      made = next;
     chat = [...(message ? chat.slice(0, -1) : chat), plain(made) as unknown as version6.UIMessage];
   };
   for (const shipment of [1, 2]) {
-    chat.push({ id: `u-${shipment}`, role: 'user', parts: [{ type: 'text', text: `Check shipment ${shipment}.` }] });
+    chat.push({
+      id: `u-${shipment}`,
+      role: 'user',
+      parts: [{ type: 'text', text: `Check shipment ${shipment}.` }],
+    });
     await run();
     const answer = chat.at(-1)!;
     for (const part of answer.parts)
@@ -358,5 +385,16 @@ test('approvals of version 6 are stored once', async () => {
   const roles = (await clients.replayed(session)).map((item) => (item as { role: string }).role);
   expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
   expect(roles.filter((role) => role === 'user')).toHaveLength(2);
-  expect(roles).toEqual(['user', 'assistant', 'tool', 'tool', 'assistant', 'user', 'assistant', 'tool', 'tool', 'assistant']);
+  expect(roles).toEqual([
+    'user',
+    'assistant',
+    'tool',
+    'tool',
+    'assistant',
+    'user',
+    'assistant',
+    'tool',
+    'tool',
+    'assistant',
+  ]);
 });

@@ -1,5 +1,9 @@
 /** The middleware for LangChain, with the packages `langchain` and `@langchain/langgraph` and a scripted model. */
-import { BaseChatModel, type BindToolsInput } from '@langchain/core/language_models/chat_models';
+import {
+  BaseChatModel,
+  type BaseChatModelCallOptions,
+  type BindToolsInput,
+} from '@langchain/core/language_models/chat_models';
 import {
   AIMessage,
   AIMessageChunk,
@@ -36,8 +40,12 @@ beforeAll(async () => {
 
 afterAll(() => clients.stop());
 
+interface CallOptions extends BaseChatModelCallOptions {
+  tools?: BindToolsInput[];
+}
+
 /** The scripted model behind LangChain's interface, whole and in chunks. */
-class ScriptedChat extends BaseChatModel {
+class ScriptedChat extends BaseChatModel<CallOptions> {
   constructor(private readonly script: ShipmentModel) {
     super({});
   }
@@ -47,10 +55,10 @@ class ScriptedChat extends BaseChatModel {
   }
 
   override bindTools(tools: BindToolsInput[]) {
-    return this.withConfig({ tools } as object);
+    return this.withConfig({ tools });
   }
 
-  async _generate(messages: BaseMessage[], { tools = [] }: { tools?: BindToolsInput[] }): Promise<ChatResult> {
+  async _generate(messages: BaseMessage[], { tools = [] }: this['ParsedCallOptions']): Promise<ChatResult> {
     const { text, calls, usage } = this.script.answer(messages.map(seen), tools.map(convertToOpenAITool));
     const message = new AIMessage({
       content: text,
@@ -66,10 +74,15 @@ class ScriptedChat extends BaseChatModel {
 
   override async *_streamResponseChunks(
     messages: BaseMessage[],
-    options: { tools?: BindToolsInput[] },
+    options: this['ParsedCallOptions'],
   ): AsyncGenerator<ChatGenerationChunk> {
     const { generations } = await this._generate(messages, options);
-    const { content, tool_calls = [], usage_metadata, response_metadata } = generations[0]!.message as AIMessage;
+    const {
+      content,
+      tool_calls = [],
+      usage_metadata,
+      response_metadata,
+    } = generations[0]!.message as AIMessage;
     const chunks = [
       new AIMessageChunk({ content: '', response_metadata }),
       ...(content as string).split(/(?<= )/).map((text) => new AIMessageChunk({ content: text })),
@@ -155,7 +168,10 @@ describe.each(['v1', 'v2'] as const)('an agent (%s) on a small window', (version
       if (turn % 10 === 5) agent = build({ client: await clients.connect(), script, checkpointer, version });
       const human = new HumanMessage(text);
       said.push(human);
-      const updates = await agent.stream({ messages: [human] }, { ...thread(session), streamMode: 'updates' });
+      const updates = await agent.stream(
+        { messages: [human] },
+        { ...thread(session), streamMode: 'updates' },
+      );
       for await (const update of updates)
         for (const [node, made] of Object.entries(update as Record<string, { messages?: BaseMessage[] }>)) {
           const messages = made?.messages ?? [];
@@ -169,7 +185,15 @@ describe.each(['v1', 'v2'] as const)('an agent (%s) on a small window', (version
     const replay = await clients.replayed(session);
     expect(replay).toEqual(stored(said));
     const { generation, calibration } = await palimpsest.status({ session });
-    console.log({ version, generation, longest, replacements, messages: replay.length, calibration, ...script });
+    console.log({
+      version,
+      generation,
+      longest,
+      replacements,
+      messages: replay.length,
+      calibration,
+      ...script,
+    });
     expect(generation).toBeGreaterThan(2);
     expect(script.refused).toBe(0);
     expect(script.largest).toBeLessThanOrEqual(window);
