@@ -1,4 +1,5 @@
 /** The middleware for LangChain, with the packages `langchain` and `@langchain/langgraph` and a scripted model. */
+import type { CallbackManagerForLLMRun } from '@langchain/core/callbacks/manager';
 import {
   BaseChatModel,
   type BaseChatModelCallOptions,
@@ -75,6 +76,7 @@ class ScriptedChat extends BaseChatModel<CallOptions> {
   override async *_streamResponseChunks(
     messages: BaseMessage[],
     options: this['ParsedCallOptions'],
+    run?: CallbackManagerForLLMRun,
   ): AsyncGenerator<ChatGenerationChunk> {
     const { generations } = await this._generate(messages, options);
     const {
@@ -95,7 +97,11 @@ class ScriptedChat extends BaseChatModel<CallOptions> {
       ),
       new AIMessageChunk({ content: '', usage_metadata }),
     ];
-    for (const message of chunks) yield new ChatGenerationChunk({ message, text: message.text });
+    for (const message of chunks) {
+      const chunk = new ChatGenerationChunk({ message, text: message.text });
+      yield chunk;
+      await run?.handleLLMNewToken(chunk.text, undefined, undefined, undefined, undefined, { chunk });
+    }
   }
 }
 
@@ -198,7 +204,9 @@ describe.each(['v1', 'v2'] as const)('an agent (%s) on a small window', (version
     expect(script.refused).toBe(0);
     expect(script.largest).toBeLessThanOrEqual(window);
     expect(longest).toBeLessThan(100);
-    expect(calibration.samples).toBeGreaterThan(50);
+    // Reports that come soon after a compaction do not count.
+    expect(calibration.samples).toBeGreaterThan(10);
+    expect(calibration.overhead).toBeGreaterThan(500);
   });
 });
 
@@ -227,15 +235,10 @@ describe('an interrupt', () => {
     expect(paused).toHaveProperty('__interrupt__');
     const second = build({ client: await clients.connect(), checkpointer, others: [approval()] });
     const { messages } = await second.invoke(answered(decision), thread(session));
-    expect((await told(session)).sort()).toEqual(
-      [
-        'human: Check shipment 7.',
-        'ai:  get_shipment() get_route()',
-        expect.stringContaining(result),
-        'tool: stop 1: depot 49',
-        expect.stringContaining('ai: Shipment 7 is complete; 2 records read'),
-      ].sort(),
-    );
+    const items = await told(session);
+    expect(items.filter((item) => item.startsWith('ai:  get'))).toHaveLength(1);
+    expect(items).toContainEqual(expect.stringContaining(result));
+    expect(items.at(-1)).toContain('Shipment 7 is complete');
     expect(await clients.replayed(session)).toEqual(stored(messages));
     expect(await palimpsest.sessions({ prefix: session })).toMatchObject({ sessions: [{ session }] });
   });
@@ -269,11 +272,12 @@ describe('a list that is not the session and more', () => {
   test('comes from lost checkpoints, and goes on in a fork', async () => {
     const session = 'lost-checkpoint';
     const checkpointer = new MemorySaver();
-    const agent = build({ checkpointer });
+    const script = new ShipmentModel(window, outputTokens);
+    const agent = build({ script, checkpointer });
     await agent.invoke(says('Check shipment 1.'), thread(session));
     const before = copyOf(checkpointer);
     await agent.invoke(says('Check shipment 2.'), thread(session));
-    const again = build({ client: await clients.connect(), checkpointer: before });
+    const again = build({ client: await clients.connect(), script, checkpointer: before });
     await again.invoke(says('Check shipment 3.'), thread(session));
     const { messages } = await again.invoke(says('Check shipment 4.'), thread(session));
     expect(await clients.replayed(`${session}~1`)).toEqual(stored(messages));
@@ -352,7 +356,13 @@ test('a thread that is moved fits the window from its first request on', async (
   const agent = build({ script, checkpointer, policy: { ...policy, overhead: 1_000 } });
   await agent.invoke(says('Check shipment 21.'), thread(session));
   expect(script).toMatchObject({ refused: 0 });
-  expect((await clients.replayed(session)).slice(0, 80)).toEqual(stored(before.values.messages));
+  const earlier = stored(before.values.messages);
+  expect(earlier).toHaveLength(100);
+  expect((await clients.replayed(session)).slice(0, 100)).toEqual(earlier);
+  await palimpsest.settled({ session });
+  await agent.invoke(says('Check shipment 22.'), thread(session));
+  expect(script).toMatchObject({ refused: 0 });
+  expect((await stateOf(agent, session)).length).toBeLessThan(80);
 });
 
 test('answers in chunks are stored as the messages that LangChain makes of them', async () => {
@@ -387,7 +397,7 @@ test('an agent without recovery tools has a context that does not name them', as
 });
 
 test('a run without a thread and without a session is refused', async () => {
-  expect(await failure(build().invoke(says('Hello.')))).toMatchObject({
+  await expect(build().invoke(says('Hello.'))).rejects.toMatchObject({
     ...{ type: 'Input.Invalid', path: 'session' },
     hint: expect.stringContaining('thread_id'),
   });
