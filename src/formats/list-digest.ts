@@ -6,7 +6,7 @@ import { type Fields, isFields, textOr } from './content.js';
 
 /**
  * One digest for each beginning of a list: the last is that of the whole list. Two lists have the same digest if their items say
- * the same: ids, reports of usage, cache marks, reasoning, the texts of errors and empty fields do not count, nor does the order of
+ * the same: ids, reports of usage, cache marks, the form of a text, reasoning, the texts of errors and empty fields do not count, nor does the order of
  * fields and of results.
  */
 export function* listDigests(items: readonly Json[]): Steps<string[]> {
@@ -55,7 +55,8 @@ function said(item: Json): Json {
   if (!isFields(message)) return message;
   const own = without(without(message, added), forProvider);
   const { content } = own;
-  return plain(Array.isArray(content) ? { ...own, content: saidParts(content) } : own);
+  const parts = typeof content === 'string' ? [{ type: 'text', text: content }] : content;
+  return plain(Array.isArray(parts) ? { ...own, content: saidParts(parts) } : own);
 }
 
 const without = (fields: Fields, left: ReadonlySet<string>): Fields =>

@@ -13,6 +13,16 @@ const request = (approvalId: string, toolCallId: string) => ({
 
 const same: [string, Json, Json][] = [
   [
+    'form of a text',
+    { role: 'assistant', content: 'Hi' },
+    { role: 'assistant', content: [{ type: 'text', text: 'Hi' }] },
+  ],
+  [
+    'empty texts',
+    { role: 'assistant', content: null, name: 'a' },
+    { role: 'assistant', content: '', name: 'a' },
+  ],
+  [
     'ids and empty fields',
     { role: 'user', content: 'Hi' },
     { id: 'm', content: 'Hi', name: null, role: 'user' },

@@ -1,18 +1,29 @@
 /** The steps for the AI SDK, with versions 5 and 6 of the package `ai` and a scripted model. */
 import * as version6 from 'ai';
 import * as version5 from 'ai5';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { palimpsest as steps, type StepOptions } from '../../../src/adapters/ai-sdk.js';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { palimpsest as steps6, type StepOptions } from '../../../src/adapters/ai-sdk.js';
 import type { Json } from '../../../src/conversation/message.js';
 import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { failure } from '../../conformance/case.js';
 import { type RestartedClients, startRestartedClients } from '../../support/restarted-clients.js';
 import { recordOf, requestOf, type Seen, ShipmentModel, toolNames } from '../../support/shipment-agent.js';
 
-/** test/types compiles the adapter with the types of version 5. */
-const versions: [name: string, sdk: typeof version6][] = [
-  ['5', version5 as unknown as typeof version6],
-  ['6', version6],
+/** The adapter as an application gets it that has version 5 as `ai`. */
+async function adapterOf5(): Promise<typeof steps6> {
+  vi.doMock('ai', () => version5);
+  try {
+    const file = '../../../src/adapters/ai-sdk.js?with-version-5';
+    return ((await import(/* @vite-ignore */ file)) as { palimpsest: typeof steps6 }).palimpsest;
+  } finally {
+    vi.doUnmock('ai');
+  }
+}
+
+/** test/types compiles both versions with their own types. */
+const versions: [name: string, sdk: typeof version6, steps: typeof steps6][] = [
+  ['5', version5 as unknown as typeof version6, await adapterOf5()],
+  ['6', version6, steps6],
 ];
 
 const window = 6_000;
@@ -151,7 +162,7 @@ type Application = (
 ) => Promise<{ answer: string; said: readonly unknown[] }>;
 
 /** It keeps the messages of the SDK. */
-function agentWith(name: string, sdk: typeof version6): Application {
+function agentWith(name: string, sdk: typeof version6, steps: typeof steps6): Application {
   const list: version6.ModelMessage[] = [];
   return async (options, script, text) => {
     list.push({ role: 'user', content: text });
@@ -168,7 +179,7 @@ function agentWith(name: string, sdk: typeof version6): Application {
 }
 
 /** It keeps the messages of a chat, as `useChat` does. */
-function chatWith(name: string, sdk: typeof version6): Application {
+function chatWith(name: string, sdk: typeof version6, steps: typeof steps6): Application {
   const chat: version6.UIMessage[] = [];
   return async (options, script, text) => {
     chat.push({ id: `u-${chat.length}`, role: 'user', parts: [{ type: 'text', text }] });
@@ -187,7 +198,7 @@ function chatWith(name: string, sdk: typeof version6): Application {
   };
 }
 
-describe.each(versions)('version %s', (name, sdk) => {
+describe.each(versions)('version %s', (name, sdk, steps) => {
   test.each([
     ['generateText, and a list of model messages', agentWith],
     ['streamText, and the messages of a chat', chatWith],
@@ -196,7 +207,7 @@ describe.each(versions)('version %s', (name, sdk) => {
     async (kind, application) => {
       const session = `hundred-${name}-${kind.split(',')[0]}`;
       const script = new ShipmentModel(window, outputTokens);
-      const turnOf = application(name, sdk);
+      const turnOf = application(name, sdk, steps);
       const said: unknown[] = [];
       let client: StepOptions['client'] = palimpsest;
       for (let turn = 1; turn <= 100; turn++) {
@@ -209,12 +220,14 @@ describe.each(versions)('version %s', (name, sdk) => {
       await palimpsest.settled({ session });
       const replay = await clients.replayed(session);
       const { generation, calibration } = await palimpsest.status({ session });
-      console.log({ name, kind, generation, messages: replay.length, calibration, ...script });
+      console.log({ name, kind, generation, messages: replay.length, ...script });
       expect(replay).toEqual(plain(said));
       expect(generation).toBeGreaterThan(2);
       expect(script.refused).toBe(0);
       expect(script.largest).toBeLessThanOrEqual(window);
-      expect(calibration.samples).toBeGreaterThan(50);
+      // Reports that come soon after a compaction do not count.
+      expect(calibration.samples).toBeGreaterThan(10);
+      expect(calibration.overhead).toBeGreaterThan(500);
       expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
     },
   );
@@ -329,7 +342,6 @@ describe.each(versions)('version %s', (name, sdk) => {
   });
 });
 
-/** Counts the requests of a client. */
 test('a step needs one request', async () => {
   const session = 'one-request';
   let asked = 0;
@@ -343,7 +355,7 @@ test('a step needs one request', async () => {
   const script = new ShipmentModel(window, outputTokens);
   await version6.generateText({
     ...{ model: modelFor('6', script), prompt: 'Check shipment 1.', stopWhen: version6.stepCountIs(5) },
-    ...steps({ client, session, policy, tools: toolsFor(version6) }),
+    ...steps6({ client, session, policy, tools: toolsFor(version6) }),
   });
   expect(script.requests).toBe(2);
   expect(asked).toBe(3);
@@ -360,7 +372,7 @@ test('approvals of version 6 are stored once', async () => {
     const result = version6.streamText({
       ...{ model: modelFor('6', script), stopWhen: version6.stepCountIs(5) },
       messages: await version6.convertToModelMessages(chat, { tools }),
-      ...steps({ client: palimpsest, session, policy, tools }),
+      ...steps6({ client: palimpsest, session, policy, tools }),
     });
     const last = chat.at(-1);
     const message = last?.role === 'assistant' ? last : undefined;
