@@ -12,7 +12,7 @@ export interface Seen {
   calls?: readonly { name: string; input: unknown }[];
 }
 
-export interface Call {
+interface Call {
   id: string;
   name: string;
   input: Record<string, unknown>;

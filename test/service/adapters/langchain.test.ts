@@ -211,7 +211,7 @@ describe.each(['v1', 'v2'] as const)('an agent (%s) on a small window', (version
 });
 
 async function stateOf(agent: ReturnType<typeof build>, session: string): Promise<BaseMessage[]> {
-  const { values } = (await agent.getState(thread(session))) as { values: { messages: BaseMessage[] } };
+  const { values } = (await agent.graph.getState(thread(session))) as { values: { messages: BaseMessage[] } };
   return values.messages;
 }
 
@@ -289,7 +289,7 @@ describe('a list that is not the session and more', () => {
     const checkpointer = new MemorySaver();
     const agent = build({ checkpointer });
     await agent.invoke(says('Check shipment 1.'), thread(session));
-    const { config } = (await agent.getState(thread(session))) as { config: object };
+    const { config } = (await agent.graph.getState(thread(session))) as { config: object };
     await agent.invoke(says('Check shipment 2.'), thread(session));
     await agent.invoke(says('Check shipment 3.'), config);
     const calls: string[] = [];
@@ -351,7 +351,7 @@ test('a thread that is moved fits the window from its first request on', async (
   const wide = new ShipmentModel(1_000_000, outputTokens);
   const plain = createAgent({ model: new ScriptedChat(wide), tools, systemPrompt, checkpointer });
   for (let turn = 1; turn <= 20; turn++) await plain.invoke(says(`Check shipment ${turn}.`), thread(session));
-  const before = (await plain.getState(thread(session))) as { values: { messages: BaseMessage[] } };
+  const before = (await plain.graph.getState(thread(session))) as { values: { messages: BaseMessage[] } };
   const script = new ShipmentModel(window, outputTokens);
   const agent = build({ script, checkpointer, policy: { ...policy, overhead: 1_000 } });
   await agent.invoke(says('Check shipment 21.'), thread(session));
