@@ -2,11 +2,13 @@
 import { createHash } from 'node:crypto';
 import type { Json } from '../conversation/message.js';
 import type { Steps } from '../steps.js';
-import { type Fields, isFields } from './content.js';
+import { type Fields, isFields, textOr } from './content.js';
 
 /**
  * One digest for each beginning of a list: the last is that of the whole list. Two lists have the same digest if their items say
- * the same: ids, reports of usage, defaults and empty fields do not count, nor does the order of fields.
+ * the same. What frameworks add, move or write in another way does not count: ids, reports of usage, cache marks, defaults, empty
+ * fields, reasoning, the texts of errors, the order of fields and of results, the notation of arguments, and whether a single text
+ * is in a list of parts.
  */
 export function* listDigests(items: readonly Json[]): Steps<string[]> {
   const digests: string[] = [];
@@ -33,43 +35,93 @@ const sha256 = (text: string): string => createHash('sha256').update(text).diges
 /** Fields of a message that frameworks and providers fill in after it was made. */
 const added = new Set(['id', 'response_metadata', 'usage_metadata', 'createdAt']);
 
+/** Fields for the provider, at any depth. Clients move the mark of a cache to their newest message. */
+const forProvider = new Set(['providerOptions', 'providerMetadata', 'cache_control']);
+
 /** Values that LangChain fills in where a message has none. */
 const defaults: Fields = { status: 'success', example: false };
-
-/** The fields of LangChain's message, which its stored forms wrap. */
-const wrapped = ['data', 'kwargs'] as const;
 
 /** OpenAI's Agents SDK passes an item of the Responses API through as an item of type `unknown`. */
 function unwrapped(item: Json): Json {
   return isFields(item) && item.type === 'unknown' && isFields(item.providerData) ? item.providerData : item;
 }
 
+/** A message of LangChain without its wrapper. */
 function messageOf(item: Json): Json {
-  const field = isFields(item) ? wrapped.find((name) => isFields(item[name])) : undefined;
-  return field === undefined ? item : (item as Fields)[field]!;
+  if (!isFields(item)) return item;
+  if (isFields(item.data)) return { ...item.data, type: item.type ?? null };
+  if (!isFields(item.kwargs) || !Array.isArray(item.id)) return item;
+  return { ...item.kwargs, type: item.id.at(-1) ?? null };
 }
 
 function said(item: Json): Json {
-  if (!isFields(item)) return item;
-  const field = wrapped.find((name) => isFields(item[name]));
+  const message = messageOf(item);
+  if (!isFields(message)) return message;
   const own = Object.fromEntries(
-    Object.entries(item).filter(([name, value]) => !added.has(name) && defaults[name] !== value),
+    Object.entries(message).filter(([name, value]) => !added.has(name) && defaults[name] !== value),
   );
-  return plain(field === undefined ? own : { ...own, [field]: said(own[field]!) });
+  const { content } = own;
+  return plain(Array.isArray(content) ? { ...own, content: saidParts(content) } : own);
+}
+
+/**
+ * The AI SDK makes a message in two ways: during a run, and from the message of a chat. Both differ in empty texts, in the order
+ * of results and of requests for approval, and in the texts of errors, which a chat does not show. A chat may lack the reasoning.
+ */
+function saidParts(content: readonly Json[]): Json[] {
+  return content
+    .map((part) => (isFields(part) && isFailedResult(part) ? { ...part, output: null } : part))
+    .filter((part) => !isFields(part) || !isUnsaid(part))
+    .map((part): [order: string, Json] => [orderOf(part), part])
+    .sort(([one], [other]) => (one === other ? 0 : one < other ? -1 : 1))
+    .map(([, part]) => part);
+}
+
+const isUnsaid = ({ type, text }: Fields): boolean =>
+  type === 'reasoning' || (type === 'text' && text === '');
+
+const isFailedResult = ({ type, output }: Fields): boolean =>
+  type === 'tool-result' && isFields(output) && /^error-/.test(textOr(output.type));
+
+/** Parts that a message has in any order come after the others, by their ids. */
+function orderOf(part: Json): string {
+  const { type, toolCallId, approvalId } = isFields(part) ? part : {};
+  const isLoose =
+    typeof type === 'string' && /^tool-(?:result|approval-request|approval-response)$/.test(type);
+  return isLoose ? `${type} ${textOr(toolCallId) || textOr(approvalId)}` : '';
 }
 
 /** Without empty values, and with the fields in the order of their names. */
 function plain(value: Json): Json {
-  if (Array.isArray(value)) return value.map(plain);
+  if (Array.isArray(value)) return textAlone(value.map(plain));
   if (!isFields(value)) return value;
   const fields = Object.entries(value)
-    .map(([name, inner]): [string, Json] => [name, plain(inner)])
+    .filter(([name]) => !forProvider.has(name))
+    .map(([name, inner]): [string, Json] => [name, plain(name === 'arguments' ? parsed(inner) : inner)])
     .filter(([, inner]) => !isEmpty(inner))
     .sort(([a], [b]) => (a < b ? -1 : 1));
   return Object.fromEntries(fields);
 }
 
+/** A single text part is the same as its text. */
+function textAlone(parts: Json[]): Json {
+  const [part] = parts;
+  if (parts.length !== 1 || !isFields(part) || typeof part.text !== 'string') return parts;
+  const isText = Object.keys(part).length === 2 && /^(?:input_|output_)?text$/.test(textOr(part.type));
+  return isText ? part.text : parts;
+}
+
+/** Frameworks parse the arguments of a call, and write them anew. */
+function parsed(text: Json): Json {
+  if (typeof text !== 'string') return text;
+  try {
+    return JSON.parse(text) as Json;
+  } catch {
+    return text;
+  }
+}
+
 function isEmpty(value: Json): boolean {
-  if (value === null) return true;
+  if (value === null || value === '') return true;
   return typeof value === 'object' && Object.keys(value).length === 0;
 }

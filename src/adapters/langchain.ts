@@ -1,0 +1,151 @@
+/** `palimpsest/langchain`: middleware for `createAgent` of the package `langchain`. */
+import {
+  AIMessage,
+  type BaseMessage,
+  mapChatMessagesToStoredMessages,
+  mapStoredMessagesToChatMessages,
+  RemoveMessage,
+  type StoredMessage,
+} from '@langchain/core/messages';
+import { createMiddleware, tool } from 'langchain';
+import { idFault } from '../contract/ids.js';
+import { recoveryTools } from '../contract/recovery-tools.js';
+import { invalid } from '../errors.js';
+import type { ReportedUsage } from '../tokens/reported-usage.js';
+import { type AdapterOptions, recovered, remembered, syncRequest } from './options.js';
+
+export interface MiddlewareOptions extends AdapterOptions {
+  /** Session id. @default `configurable.thread_id` of the run */
+  session?: string;
+  /** Whether the agent gets the tools `get_tool_response`, `search_history` and `expand_history`. @default true */
+  recoveryTools?: boolean;
+}
+
+/** The id of a `RemoveMessage` that removes all messages: `REMOVE_ALL_MESSAGES` of LangGraph. */
+const allMessages = '__remove_all__';
+
+/** Maximum number of threads whose last request is remembered. */
+const mostThreads = 1_000;
+
+/**
+ * Stores every message of the agent in a session, and puts the session's context in place of the state's messages before each
+ * model call: the state stays as small as the context, also in a checkpointer. Throws the failures of `sync`.
+ *
+ * @example
+ * const agent = createAgent({ model, tools, checkpointer, middleware: [palimpsestMiddleware({ client })] });
+ */
+export function palimpsestMiddleware(options: MiddlewareOptions) {
+  const { client, recoveryTools: hasTools = true, memory = false } = options;
+  const request = syncRequest(options, hasTools);
+  /** Number of messages in the state at the last model call of each session: the answer to this call follows them. */
+  const asked = new Map<string, number>();
+
+  const synchronized = async (messages: BaseMessage[], config: ThreadConfig): Promise<BaseMessage[]> => {
+    const session = sessionOf(options, config);
+    const usage = usageOf(messages[asked.get(session) ?? messages.length]);
+    asked.delete(session);
+    const { context } = await client.sync<StoredMessage>({
+      ...{ session, format: 'langchain', messages: toStored(messages) },
+      ...request,
+      ...(usage === undefined ? {} : { usage }),
+    });
+    return fromStored(context.messages);
+  };
+
+  return createMiddleware({
+    name: 'PalimpsestMiddleware',
+    tools: hasTools ? recoveryTools.map(({ function: of }) => recoveryTool(options, of)) : [],
+    ...(memory && {
+      async beforeAgent({ messages }: { messages: BaseMessage[] }, runtime: ThreadConfig) {
+        const earlier = await remembered<StoredMessage>(client, sessionOf(options, runtime));
+        return { messages: withEarlier(messages, fromStored(earlier)) };
+      },
+    }),
+    async beforeModel({ messages }, runtime) {
+      const context = await synchronized(messages, runtime);
+      remember(asked, sessionOf(options, runtime), context.length);
+      // A message in the result is streamed once more.
+      if (isSame(messages, context)) return undefined;
+      return { messages: inPlaceOfAll(context) };
+    },
+    async afterAgent({ messages }, runtime) {
+      await synchronized(messages, runtime);
+    },
+  });
+}
+
+const inPlaceOfAll = (messages: BaseMessage[]): BaseMessage[] => [
+  new RemoveMessage({ id: allMessages }),
+  ...messages,
+];
+
+/** A message that was sent again, under the same id, is among the earlier ones already. */
+function withEarlier(messages: BaseMessage[], earlier: BaseMessage[]): BaseMessage[] {
+  const known = new Set(earlier.map(({ id }) => id));
+  return inPlaceOfAll([...earlier, ...messages.filter(({ id }) => id === undefined || !known.has(id))]);
+}
+
+type Recovery = (typeof recoveryTools)[number]['function'];
+
+function recoveryTool(options: MiddlewareOptions, { name, description, parameters }: Recovery) {
+  return tool((input, config) => recovered(options.client, sessionOf(options, config), name, input), {
+    ...{ name, description, schema: parameters },
+  });
+}
+
+/** The part of a run's configuration that names its thread. */
+interface ThreadConfig {
+  configurable?: { thread_id?: unknown };
+}
+
+function sessionOf({ session }: MiddlewareOptions, { configurable }: ThreadConfig): string {
+  const id = session ?? configurable?.thread_id;
+  if (typeof id === 'string' && id !== '') return id;
+  throw invalid(
+    'the run has no session: neither the option session nor configurable.thread_id is set',
+    'session',
+    "Call the agent with { configurable: { thread_id: '…' } }, or give palimpsestMiddleware a session.",
+  );
+}
+
+/** The JSON that a checkpointer stores. */
+function toStored(messages: BaseMessage[]): StoredMessage[] {
+  return JSON.parse(JSON.stringify(mapChatMessagesToStoredMessages(messages))) as StoredMessage[];
+}
+
+/** The conversion fills in fields of its argument, which belongs to the client. */
+const fromStored = (messages: StoredMessage[]): BaseMessage[] =>
+  mapStoredMessagesToChatMessages(structuredClone(messages));
+
+/** Whether the state says what the context says, under whatever ids. */
+function isSame(state: readonly BaseMessage[], context: readonly BaseMessage[]): boolean {
+  return (
+    state.length === context.length &&
+    state.every((message, index) => saidBy(message) === saidBy(context[index]!))
+  );
+}
+
+function saidBy(message: BaseMessage): string {
+  const { type, name, content } = message;
+  const calls = AIMessage.isInstance(message) ? [message.tool_calls, message.invalid_tool_calls] : [];
+  const answers = 'tool_call_id' in message ? message.tool_call_id : null;
+  return JSON.stringify([type, name, content, calls, answers]);
+}
+
+/** The usage that the provider reported with an answer. LangChain counts cached tokens as input tokens. */
+function usageOf(answer: BaseMessage | undefined): ReportedUsage | undefined {
+  if (!AIMessage.isInstance(answer) || !answer.usage_metadata) return undefined;
+  const { input_tokens: inputTokens, output_tokens: outputTokens } = answer.usage_metadata;
+  if (!isCount(inputTokens) || !isCount(outputTokens)) return undefined;
+  const { model_name: name, model = name } = answer.response_metadata as Record<string, unknown>;
+  const isName = typeof model === 'string' && idFault(model, 'stored') === null;
+  return { inputTokens, outputTokens, ...(isName ? { model } : {}) };
+}
+
+const isCount = (tokens: number): boolean => Number.isSafeInteger(tokens) && tokens >= 0;
+
+function remember(asked: Map<string, number>, session: string, messages: number): void {
+  asked.set(session, messages);
+  const [oldest] = asked.keys();
+  if (asked.size > mostThreads && oldest !== undefined) asked.delete(oldest);
+}

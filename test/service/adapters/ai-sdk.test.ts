@@ -1,0 +1,412 @@
+/** The steps for the AI SDK, with versions 5 and 6 of the package `ai` and a scripted model. */
+import * as version6 from 'ai';
+import * as version5 from 'ai5';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { palimpsest as steps6, type StepOptions } from '../../../src/adapters/ai-sdk.js';
+import type { Json } from '../../../src/conversation/message.js';
+import type { Palimpsest } from '../../../src/library/palimpsest.js';
+import { failure } from '../../conformance/case.js';
+import { type RestartedClients, startRestartedClients } from '../../support/restarted-clients.js';
+import { recordOf, requestOf, type Seen, ShipmentModel, toolNames } from '../../support/shipment-agent.js';
+
+/** The adapter as an application gets it that has version 5 as `ai`. */
+async function adapterOf5(): Promise<typeof steps6> {
+  vi.doMock('ai', () => version5);
+  try {
+    const file = '../../../src/adapters/ai-sdk.js?with-version-5';
+    return ((await import(/* @vite-ignore */ file)) as { palimpsest: typeof steps6 }).palimpsest;
+  } finally {
+    vi.doUnmock('ai');
+  }
+}
+
+/** test/types compiles both versions with their own types. */
+const versions: [name: string, sdk: typeof version6, steps: typeof steps6][] = [
+  ['5', version5 as unknown as typeof version6, await adapterOf5()],
+  ['6', version6, steps6],
+];
+
+const window = 6_000;
+const outputTokens = 300;
+const policy = { contextWindow: window, reservedOutputTokens: outputTokens };
+const system = 'You check shipments of a warehouse.';
+
+let clients: RestartedClients;
+let palimpsest: Palimpsest;
+
+beforeAll(async () => {
+  clients = await startRestartedClients();
+  ({ palimpsest } = clients.stack);
+});
+
+afterAll(() => clients.stop());
+
+interface Part {
+  type: string;
+  text?: string;
+  toolName?: string;
+  input?: unknown;
+  output?: { value: unknown };
+}
+interface Prompt {
+  role: Seen['role'];
+  content: string | Part[];
+}
+
+function seen({ role, content }: Prompt): Seen[] {
+  if (typeof content === 'string') return [{ role, text: content }];
+  if (role === 'tool')
+    return content.map(({ output }) => ({
+      role,
+      text: typeof output?.value === 'string' ? output.value : JSON.stringify(output?.value),
+    }));
+  const calls = content.filter(({ type }) => type === 'tool-call');
+  return [
+    {
+      role,
+      text: content.map(({ text = '' }) => text).join(''),
+      calls: calls.map(({ toolName = '', input }) => ({ name: toolName, input })),
+    },
+  ];
+}
+
+/** The scripted model behind the interface of one version. */
+function modelFor(name: string, script: ShipmentModel): version6.LanguageModel {
+  const isOld = name === '5';
+  const answered = ({ prompt, tools }: { prompt: Prompt[]; tools?: unknown }) => {
+    const { text, calls, usage } = script.answer(prompt.flatMap(seen), tools);
+    const { input, output } = usage;
+    const reason = calls.length > 0 ? 'tool-calls' : 'stop';
+    return {
+      text,
+      calls: calls.map(({ id, name: toolName, input: given }) => ({
+        ...{ type: 'tool-call', toolCallId: id, toolName, input: JSON.stringify(given) },
+        providerMetadata: { scripted: { itemId: `item-${id}` } },
+      })),
+      end: {
+        finishReason: isOld ? reason : { unified: reason, raw: reason },
+        usage: isOld
+          ? { inputTokens: input, outputTokens: output, totalTokens: input + output }
+          : { inputTokens: { total: input }, outputTokens: { total: output } },
+      },
+      response: { id: `r-${script.requests}`, modelId: 'scripted-2026-01-01', timestamp: new Date() },
+    };
+  };
+  const model = {
+    specificationVersion: isOld ? 'v2' : 'v3',
+    ...{ provider: 'scripted', modelId: 'scripted', supportedUrls: {} },
+    async doGenerate(options: { prompt: Prompt[]; tools?: unknown }) {
+      const { text, calls, end, response } = answered(options);
+      const content = [...(text === '' ? [] : [{ type: 'text', text }]), ...calls];
+      return { content, ...end, response, warnings: [] };
+    },
+    async doStream(options: { prompt: Prompt[]; tools?: unknown }) {
+      const { text, calls, end, response } = answered(options);
+      const parts = [
+        { type: 'stream-start', warnings: [] },
+        { type: 'response-metadata', ...response },
+        { type: 'reasoning-start', id: 'r' },
+        { type: 'reasoning-delta', id: 'r', delta: 'Let me see.' },
+        { type: 'reasoning-end', id: 'r' },
+        // Some providers begin a text and then only make calls.
+        { type: 'text-start', id: 't' },
+        ...text
+          .split(/(?<= )/)
+          .flatMap((delta) => (delta === '' ? [] : [{ type: 'text-delta', id: 't', delta }])),
+        { type: 'text-end', id: 't', providerMetadata: { scripted: { itemId: 'item-text' } } },
+        ...calls,
+        { type: 'finish', ...end },
+      ];
+      return {
+        stream: new ReadableStream({
+          start(controller) {
+            for (const part of parts) controller.enqueue(part);
+            controller.close();
+          },
+        }),
+      };
+    },
+  };
+  return model as unknown as version6.LanguageModel;
+}
+
+/** The first of two parallel calls ends last. */
+function toolsFor({ tool, jsonSchema }: typeof version6): version6.ToolSet {
+  const made = toolNames.map((name, index) => [
+    name,
+    tool({
+      description: `Reads the record of ${name}.`,
+      inputSchema: jsonSchema<{ shipment: number }>({
+        type: 'object',
+        properties: { shipment: { type: 'integer' } },
+        required: ['shipment'],
+        additionalProperties: false,
+      }),
+      async execute({ shipment }) {
+        if (index === 0) await new Promise((resolve) => setTimeout(resolve, 3));
+        if (shipment % 25 === 24 && index === 1) throw new Error(`the depot of ${shipment} does not answer`);
+        return recordOf(name, shipment);
+      },
+    }),
+  ]);
+  return Object.fromEntries(made) as version6.ToolSet;
+}
+
+const plain = (value: unknown): Json => JSON.parse(JSON.stringify(value)) as Json;
+
+/** One turn of an application: what it gets from its user, and the answer. */
+type Application = (
+  options: Omit<StepOptions, 'policy'>,
+  script: ShipmentModel,
+  text: string,
+) => Promise<{ answer: string; said: readonly unknown[] }>;
+
+/** It keeps the messages of the SDK. */
+function agentWith(name: string, sdk: typeof version6, steps: typeof steps6): Application {
+  const list: version6.ModelMessage[] = [];
+  return async (options, script, text) => {
+    list.push({ role: 'user', content: text });
+    const result = await sdk.generateText({
+      ...{ model: modelFor(name, script), system, messages: list, stopWhen: sdk.stepCountIs(10) },
+      ...steps({ ...options, policy, tools: toolsFor(sdk) }),
+    });
+    list.push(...result.response.messages);
+    return {
+      answer: result.text,
+      said: [list.at(-1 - result.response.messages.length), ...result.response.messages],
+    };
+  };
+}
+
+/** It keeps the messages of a chat, as `useChat` does. */
+function chatWith(name: string, sdk: typeof version6, steps: typeof steps6): Application {
+  const chat: version6.UIMessage[] = [];
+  return async (options, script, text) => {
+    chat.push({ id: `u-${chat.length}`, role: 'user', parts: [{ type: 'text', text }] });
+    const tools = toolsFor(sdk);
+    const messages = await sdk.convertToModelMessages(chat, { tools });
+    const result = sdk.streamText({
+      ...{ model: modelFor(name, script), system, messages, stopWhen: sdk.stepCountIs(10) },
+      ...steps({ ...options, policy, tools }),
+    });
+    let last: version6.UIMessage | undefined;
+    for await (const message of sdk.readUIMessageStream({ stream: result.toUIMessageStream() }))
+      last = message;
+    chat.push(plain({ ...last, id: `a-${chat.length}` }) as unknown as version6.UIMessage);
+    const response = await result.response;
+    return { answer: await result.text, said: [messages.at(-1), ...response.messages] };
+  };
+}
+
+describe.each(versions)('version %s', (name, sdk, steps) => {
+  test.each([
+    ['generateText, and a list of model messages', agentWith],
+    ['streamText, and the messages of a chat', chatWith],
+  ])(
+    '%s: 100 turns on a small window through restarts, every message stored once',
+    async (kind, application) => {
+      const session = `hundred-${name}-${kind.split(',')[0]}`;
+      const script = new ShipmentModel(window, outputTokens);
+      const turnOf = application(name, sdk, steps);
+      const said: unknown[] = [];
+      let client: StepOptions['client'] = palimpsest;
+      for (let turn = 1; turn <= 100; turn++) {
+        const { text, expects } = requestOf(turn);
+        if (turn % 10 === 5) client = await clients.connect();
+        const made = await turnOf({ client, session }, script, text);
+        expect(made.answer).toContain(expects);
+        said.push(...made.said);
+      }
+      await palimpsest.settled({ session });
+      const replay = await clients.replayed(session);
+      const { generation, calibration } = await palimpsest.status({ session });
+      console.log({ name, kind, generation, messages: replay.length, ...script });
+      expect(replay).toEqual(plain(said));
+      expect(generation).toBeGreaterThan(2);
+      expect(script.refused).toBe(0);
+      expect(script.largest).toBeLessThanOrEqual(window);
+      // Reports that come soon after a compaction do not count.
+      expect(calibration.samples).toBeGreaterThan(10);
+      expect(calibration.overhead).toBeGreaterThan(500);
+      expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
+    },
+  );
+
+  test('a regenerated answer goes on in a fork', async () => {
+    const session = `regenerated-${name}`;
+    const model = modelFor(name, new ShipmentModel(window, outputTokens));
+    const ask = async (...texts: [role: 'user' | 'assistant', content: string][]) => {
+      const messages = texts.map(([role, content]) => ({ role, content }));
+      await sdk.generateText({ model, messages, ...steps({ client: palimpsest, session, policy }) });
+    };
+    await ask(['user', 'One.']);
+    await ask(['user', 'One.'], ['assistant', 'Noted: One.'], ['user', 'Two.']);
+    await ask(['user', 'One.'], ['assistant', 'Noted: One.'], ['user', 'Three.']);
+    const told = async (id: string) =>
+      (await clients.replayed(id)).map((item) => (item as { content: Json }).content);
+    expect(await told(session)).toHaveLength(4);
+    expect((await told(`${session}~1`)).filter((content) => typeof content === 'string')).toEqual([
+      'One.',
+      'Three.',
+    ]);
+    expect((await palimpsest.policy({ session })).policy).toEqual({ ...policy, recovery: 'none' });
+  });
+
+  test('bytes and addresses are stored as text, and reach the model', async () => {
+    const session = `bytes-${name}`;
+    const image = Uint8Array.from({ length: 70_000 }, (_, index) => index % 251);
+    const prompts: unknown[] = [];
+    const script = new ShipmentModel(1_000_000, outputTokens);
+    const model = modelFor(name, script) as unknown as {
+      doGenerate: (options: { prompt: Prompt[] }) => unknown;
+    };
+    const { doGenerate } = model;
+    model.doGenerate = (options) => {
+      prompts.push(options.prompt);
+      return doGenerate(options);
+    };
+    await sdk.generateText({
+      model: model as unknown as version6.LanguageModel,
+      messages: [
+        {
+          role: 'user',
+          content: [
+            { type: 'text', text: 'What is this?' },
+            { type: 'file', data: image, mediaType: 'image/png' },
+          ],
+        },
+      ],
+      ...steps({ client: palimpsest, session }),
+    });
+    const [sent] = (prompts[0] as { role: string; content: { data?: unknown }[] }[]).filter(
+      ({ role }) => role === 'user',
+    );
+    expect(JSON.stringify(sent)).toContain(Buffer.from(image).toString('base64'));
+    expect(await clients.replayed(session)).toHaveLength(2);
+  });
+
+  test('the answer is stored if the steps end with a call', async () => {
+    const session = `ended-${name}`;
+    const script = new ShipmentModel(window, outputTokens);
+    const list: version6.ModelMessage[] = [{ role: 'user', content: 'Check shipment 3.' }];
+    const options = { client: palimpsest, session, policy };
+    const result = await sdk.generateText({
+      ...{ model: modelFor(name, script), messages: list },
+      ...steps({ ...options, tools: toolsFor(sdk) }),
+    });
+    expect(await clients.replayed(session)).toEqual(plain([...list, ...result.response.messages]));
+    expect(result.response.messages).toHaveLength(2);
+  });
+
+  test('one object may serve several calls, one after the other', async () => {
+    const session = `several-${name}`;
+    const script = new ShipmentModel(window, outputTokens);
+    const memory = steps({ client: palimpsest, session, policy, tools: toolsFor(sdk) });
+    const list: version6.ModelMessage[] = [];
+    for (const shipment of [1, 2, 3]) {
+      list.push({ role: 'user', content: `Check shipment ${shipment}.` });
+      const stopWhen = sdk.stepCountIs(5);
+      const made = await sdk.generateText({
+        model: modelFor(name, script),
+        messages: list,
+        stopWhen,
+        ...memory,
+      });
+      list.push(...made.response.messages);
+    }
+    expect(await clients.replayed(session)).toEqual(plain(list));
+  });
+
+  test('the session may be the memory', async () => {
+    const session = `memory-${name}`;
+    const script = new ShipmentModel(window, outputTokens);
+    const ask = async (prompt: string) => {
+      const stopWhen = sdk.stepCountIs(5);
+      const options = { client: palimpsest, session, policy, memory: true, tools: toolsFor(sdk) };
+      return (await sdk.generateText({ model: modelFor(name, script), prompt, stopWhen, ...steps(options) }))
+        .text;
+    };
+    for (const turn of [1, 2, 1, 3, 4, 5, 6, 7, 8])
+      expect(await ask(`Check shipment ${turn}.`)).toContain(`Shipment ${turn} is complete`);
+    await palimpsest.settled({ session });
+    expect(await ask('Under which seal did shipment 2 leave?')).toMatch(/^Shipment 2 left under seal SL-/);
+    const roles = (await clients.replayed(session)).map((item) => (item as { role: string }).role);
+    expect(roles.filter((role) => role === 'user')).toHaveLength(10);
+    expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
+  });
+
+  test('a step that was not prepared is refused', async () => {
+    const { onStepFinish } = steps({ client: palimpsest, session: 'not-prepared' });
+    const step = { response: { modelId: 'm', messages: [] }, usage: { inputTokens: 1, outputTokens: 1 } };
+    expect(await failure(onStepFinish(step))).toMatchObject({ type: 'Input.Invalid', path: 'prepareStep' });
+  });
+});
+
+test('a step needs one request', async () => {
+  const session = 'one-request';
+  let asked = 0;
+  const client = {
+    ...{ toolResponse: palimpsest.toolResponse, search: palimpsest.search, expand: palimpsest.expand },
+    sync: ((request: Parameters<Palimpsest['sync']>[0]) => {
+      asked++;
+      return palimpsest.sync(request);
+    }) as Palimpsest['sync'],
+  };
+  const script = new ShipmentModel(window, outputTokens);
+  await version6.generateText({
+    ...{ model: modelFor('6', script), prompt: 'Check shipment 1.', stopWhen: version6.stepCountIs(5) },
+    ...steps6({ client, session, policy, tools: toolsFor(version6) }),
+  });
+  expect(script.requests).toBe(2);
+  expect(asked).toBe(3);
+});
+
+test('approvals of version 6 are stored once', async () => {
+  const session = 'approvals';
+  const script = new ShipmentModel(window, outputTokens);
+  const tools = Object.fromEntries(
+    Object.entries(toolsFor(version6)).map(([name, one]) => [name, { ...one, needsApproval: true }]),
+  ) as version6.ToolSet;
+  let chat: version6.UIMessage[] = [];
+  const run = async () => {
+    const result = version6.streamText({
+      ...{ model: modelFor('6', script), stopWhen: version6.stepCountIs(5) },
+      messages: await version6.convertToModelMessages(chat, { tools }),
+      ...steps6({ client: palimpsest, session, policy, tools }),
+    });
+    const last = chat.at(-1);
+    const message = last?.role === 'assistant' ? last : undefined;
+    let made: version6.UIMessage | undefined;
+    for await (const next of version6.readUIMessageStream({ message, stream: result.toUIMessageStream() }))
+      made = next;
+    chat = [...(message ? chat.slice(0, -1) : chat), plain(made) as unknown as version6.UIMessage];
+  };
+  for (const shipment of [1, 2]) {
+    chat.push({
+      id: `u-${shipment}`,
+      role: 'user',
+      parts: [{ type: 'text', text: `Check shipment ${shipment}.` }],
+    });
+    await run();
+    const answer = chat.at(-1)!;
+    for (const part of answer.parts)
+      if ('approval' in part && part.approval)
+        Object.assign(part, { state: 'approval-responded', approval: { ...part.approval, approved: true } });
+    await run();
+  }
+  const roles = (await clients.replayed(session)).map((item) => (item as { role: string }).role);
+  expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
+  expect(roles.filter((role) => role === 'user')).toHaveLength(2);
+  expect(roles).toEqual([
+    'user',
+    'assistant',
+    'tool',
+    'tool',
+    'assistant',
+    'user',
+    'assistant',
+    'tool',
+    'tool',
+    'assistant',
+  ]);
+});
