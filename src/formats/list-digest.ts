@@ -2,11 +2,12 @@
 import { createHash } from 'node:crypto';
 import type { Json } from '../conversation/message.js';
 import type { Steps } from '../steps.js';
-import { type Fields, isFields } from './content.js';
+import { type Fields, isFields, textOr } from './content.js';
 
 /**
  * One digest for each beginning of a list: the last is that of the whole list. Two lists have the same digest if their items say
- * the same: ids, reports of usage and empty fields do not count, nor does the order of fields.
+ * the same: ids, reports of usage, cache marks and empty fields do not count, nor does the order of fields, nor the notation of
+ * arguments, nor whether a single text is in a list of parts.
  */
 export function* listDigests(items: readonly Json[]): Steps<string[]> {
   const digests: string[] = [];
@@ -55,16 +56,36 @@ function said(item: Json): Json {
 
 /** Without empty values, and with the fields in the order of their names. */
 function plain(value: Json): Json {
-  if (Array.isArray(value)) return value.map(plain);
+  if (Array.isArray(value)) return textAlone(value.map(plain));
   if (!isFields(value)) return value;
   const fields = Object.entries(value)
-    .map(([name, inner]): [string, Json] => [name, plain(inner)])
+    // Clients move the mark to their newest message.
+    .filter(([name]) => name !== 'cache_control')
+    .map(([name, inner]): [string, Json] => [name, plain(name === 'arguments' ? parsed(inner) : inner)])
     .filter(([, inner]) => !isEmpty(inner))
     .sort(([a], [b]) => (a < b ? -1 : 1));
   return Object.fromEntries(fields);
 }
 
+/** A single text part is the same as its text. */
+function textAlone(parts: Json[]): Json {
+  const [part] = parts;
+  if (parts.length !== 1 || !isFields(part) || typeof part.text !== 'string') return parts;
+  const isText = Object.keys(part).length === 2 && /^(?:input_|output_)?text$/.test(textOr(part.type));
+  return isText ? part.text : parts;
+}
+
+/** Frameworks parse the arguments of a call, and write them anew. */
+function parsed(text: Json): Json {
+  if (typeof text !== 'string') return text;
+  try {
+    return JSON.parse(text) as Json;
+  } catch {
+    return text;
+  }
+}
+
 function isEmpty(value: Json): boolean {
-  if (value === null) return true;
+  if (value === null || value === '') return true;
   return typeof value === 'object' && Object.keys(value).length === 0;
 }

@@ -26,12 +26,20 @@ const attempts = 5;
 /** Number of messages at the end of the log among which the beginning of a list is looked for. */
 const mostInPart = 2_000;
 
-type Request = Omit<SyncOrText, 'messages'>;
+type Request = Omit<SyncOrText, 'messages' | 'instead'>;
 
-/** A list with a digest for each of its beginnings. */
-interface List {
+/** The list that a caller holds, with a digest for each of its beginnings. */
+interface Held {
   items: readonly Json[];
   digests: readonly string[];
+}
+
+interface List {
+  held: Held;
+  /** What the log has for the list: its items, with others in place of some. */
+  items: readonly Json[];
+  /** Items `at` to `at + held` of the caller are `at` to `at + logged` of the log. */
+  instead: { at: number; held: number; logged: number };
 }
 
 /** Where a list and a log agree: the first items of the list stand for the log through `throughSeq`. */
@@ -43,9 +51,9 @@ interface Common {
 export async function sync(
   connections: Connections,
   ids: SessionIds,
-  { messages, ...request }: SyncOrText,
+  { messages, instead, ...request }: SyncOrText,
 ): Promise<Synced> {
-  const list = await listOf(messages);
+  const list = withOthers(await heldList(messages), instead);
   for (let attempt = 1; ; attempt++) {
     try {
       return await synchronized(connections, ids, list, request);
@@ -55,13 +63,35 @@ export async function sync(
   }
 }
 
-async function listOf(messages: unknown): Promise<List> {
+async function heldList(messages: unknown): Promise<Held> {
+  const items = itemsOf(messages, 'messages');
+  return { items, digests: await inSlices(listDigests(items), currentCaller()?.signal) };
+}
+
+function itemsOf(messages: unknown, path: string): readonly Json[] {
   const given: unknown =
     messages instanceof MessagesText ? JSON.parse(textOfShared(messages.bytes)) : messages;
-  if (!Array.isArray(given)) throw invalid('messages must be an array of messages', 'messages');
-  if (given === messages) checkPlainJson(given, 'messages');
-  const items = given as readonly Json[];
-  return { items, digests: await inSlices(listDigests(items), currentCaller()?.signal) };
+  if (!Array.isArray(given)) throw invalid(`${path} must be an array of messages`, path);
+  if (given === messages) checkPlainJson(given, path);
+  return given as readonly Json[];
+}
+
+function withOthers(held: Held, instead: SyncOrText['instead']): List {
+  const { items } = held;
+  if (instead === undefined) return { held, items, instead: { at: items.length, held: 0, logged: 0 } };
+  const end = instead.at + instead.items;
+  if (end > items.length)
+    throw invalid(
+      `instead names items ${instead.at} to ${end - 1}, but messages has ${items.length}`,
+      'instead.items',
+      'Count the items of `messages` from 0.',
+    );
+  const others = itemsOf(instead.messages, 'instead.messages');
+  return {
+    held,
+    items: [...items.slice(0, instead.at), ...others, ...items.slice(end)],
+    instead: { at: instead.at, held: instead.items, logged: others.length },
+  };
 }
 
 async function synchronized(
@@ -83,8 +113,17 @@ async function synchronized(
   const stored = await storeRest(connections, target, list, common, request);
   const shape = request.budget === undefined ? {} : { budget: request.budget };
   const { session, context } = await readContextOf(connections, target.ids, shape);
-  await noteContext(connections, session, context, list);
-  return { session: target.ids.session, known: common.items, stored, edited, context };
+  const unchanged = await noteContext(connections, session, context, list.held);
+  return {
+    ...{ session: target.ids.session, known: knownOf(list, common.items), stored, edited },
+    ...{ throughSeq: stored?.throughSeq ?? target.lastSeq, unchanged, context },
+  };
+}
+
+/** Number of the caller's items that the first items of the log stand for. */
+function knownOf({ instead: { at, held, logged } }: List, items: number): number {
+  if (items <= at) return items;
+  return items < at + logged ? at : items - logged + held;
 }
 
 const nothing = { common: { items: 0, throughSeq: 0 }, complete: true };
@@ -107,12 +146,22 @@ async function compared(
   list: List,
 ): Promise<{ common: Common; complete: boolean }> {
   if (list.items.length === 0) return { common: { items: 0, throughSeq: row.nextSeq - 1 }, complete: true };
-  const known = (await longestKnown(pool, row, list.digests)) ?? { items: 0, throughSeq: 0 };
+  const known = (await knownPart(pool, row, list)) ?? nothing.common;
   const query = reading(pool, row);
   const along = await alongLog(query, row, list, known);
   if (along.complete || along.common.items > 0) return along;
   const newest = await newestPart(query, row, list);
   return newest ? { common: newest, complete: true } : along;
+}
+
+async function knownPart(
+  pool: Connections['pool'],
+  row: SessionRow,
+  { held: { digests }, instead: { at, held, logged } }: List,
+): Promise<Common | null> {
+  const found = await longestKnown(pool, row, digests);
+  if (!found || found.items <= at) return found;
+  return found.items < at + held ? null : { ...found, items: found.items - held + logged };
 }
 
 /** Goes on in the log after a known beginning, item by item, for as long as list and log agree. */
@@ -204,13 +253,13 @@ function nameOf(origin: string, number: number): string {
 async function storeRest(
   connections: Connections,
   { ids, lastSeq }: { ids: SessionIds; lastSeq: number },
-  { items, digests }: List,
+  { items, held }: List,
   common: Common,
   { at, format, policy, usage }: Request,
 ): Promise<AppendedTurn | null> {
-  const digest = digests.at(-1);
+  const digest = held.digests.at(-1);
   if (digest === undefined) return null;
-  const list = { digest, items: items.length };
+  const list = { digest, items: held.items.length };
   const messages = items.slice(common.items);
   if (messages.length === 0) {
     await noteList(reading(connections.pool, ids), ids, list, lastSeq);
@@ -226,15 +275,20 @@ async function storeRest(
   return append(connections, ids, turn, list);
 }
 
-/** Frameworks put the answered context in place of their list: it is known from now on. */
+/**
+ * Frameworks put the answered context in place of their list: it is known from now on. Returns whether it says the same as the
+ * list.
+ */
 async function noteContext(
   { pool }: Connections,
   session: SessionRow,
   { messages }: SessionContext,
-  list: List,
-): Promise<void> {
-  const { digests } = await listOf(messages);
+  held: Held,
+): Promise<boolean> {
+  const { digests } = await heldList(messages);
   const digest = digests.at(-1);
-  if (digest === undefined || digest === list.digests.at(-1)) return;
-  await noteList(reading(pool, session), session, { digest, items: messages.length }, session.nextSeq - 1);
+  if (digest === held.digests.at(-1)) return true;
+  if (digest !== undefined)
+    await noteList(reading(pool, session), session, { digest, items: messages.length }, session.nextSeq - 1);
+  return false;
 }
