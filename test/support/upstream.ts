@@ -36,7 +36,9 @@ export interface UpstreamServer {
   close(): Promise<void>;
 }
 
-export async function startUpstream(first: UpstreamScript = () => ({ text: 'Hello.' })): Promise<UpstreamServer> {
+export async function startUpstream(
+  first: UpstreamScript = () => ({ text: 'Hello.' }),
+): Promise<UpstreamServer> {
   const requests: Received[] = [];
   let script = first;
   const server = createServer(async (incoming, response) => {
@@ -84,10 +86,18 @@ export async function say(said: Said, { url, body }: Received, response: ServerR
   const told = { text: '', calls: [], ...said };
   const path = url.split('?')[0] ?? '';
   const make = path.endsWith('/chat/completions') ? chat : path.endsWith('/responses') ? responses : messages;
-  const { whole, events } = make(told, { input, output, model: body.model, id: `answer-${++answers}` });
-  if (body.stream !== true) {
+  const { whole, events } = make(told, {
+    input,
+    output,
+    model: body?.model ?? 'none',
+    id: `answer-${++answers}`,
+  });
+  if (body?.stream !== true) {
     const text = JSON.stringify(whole);
-    response.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) });
+    response.writeHead(200, {
+      'content-type': 'application/json',
+      'content-length': Buffer.byteLength(text),
+    });
     response.end(text);
     return;
   }
@@ -168,7 +178,10 @@ function messages({ text, calls }: Told, { input, output, model, id }: Frame) {
     const deltas =
       'text' in block
         ? pieces(block.text).map((part) => ({ type: 'text_delta', text: part }))
-        : pieces(JSON.stringify(block.input)).map((part) => ({ type: 'input_json_delta', partial_json: part }));
+        : pieces(JSON.stringify(block.input)).map((part) => ({
+            type: 'input_json_delta',
+            partial_json: part,
+          }));
     const begun = isText ? { type: 'text', text: '' } : { ...block, input: {} };
     return [
       { type: 'content_block_start', index, content_block: begun } as { type: string },
@@ -227,7 +240,12 @@ function responses({ text, calls }: Told, { input, output, model, id }: Frame) {
           ...pieces(item.arguments).map((delta) => ({
             ...{ type: 'response.function_call_arguments.delta', ...at, delta },
           })),
-          { type: 'response.function_call_arguments.done', ...at, arguments: item.arguments, name: item.name },
+          {
+            type: 'response.function_call_arguments.done',
+            ...at,
+            arguments: item.arguments,
+            name: item.name,
+          },
         ];
     return [
       { type: 'response.output_item.added', output_index: index, item: begun } as { type: string },
@@ -241,5 +259,8 @@ function responses({ text, calls }: Told, { input, output, model, id }: Frame) {
     ...items,
     { type: 'response.completed', response: whole } as { type: string },
   ];
-  return { whole, events: all.map((one, number) => event({ ...one, sequence_number: number } as { type: string })) };
+  return {
+    whole,
+    events: all.map((one, number) => event({ ...one, sequence_number: number } as { type: string })),
+  };
 }

@@ -11,7 +11,13 @@ import type { RunningGateway } from '../../../src/gateway/server.js';
 import type { GatewayRequest } from '../../../src/gateway/settings.js';
 import { gatewayOf, key } from '../../support/gateway.js';
 import { startStack, type Stack } from '../../support/stack.js';
-import { type Received, type Said, startUpstream, tokensOf, type UpstreamServer } from '../../support/upstream.js';
+import {
+  type Received,
+  type Said,
+  startUpstream,
+  tokensOf,
+  type UpstreamServer,
+} from '../../support/upstream.js';
 
 const window = 8_000;
 const turns = 100;
@@ -94,7 +100,11 @@ function chatClient(gateway: RunningGateway, session: string): Client {
   const tools = [lookTool].map((one) => ({ type: 'function' as const, function: one }));
   return {
     async ask(list, streamed) {
-      const request = { model: 'gpt-4o', tools, messages: [{ role: 'system' as const, content: system }, ...list] };
+      const request = {
+        model: 'gpt-4o',
+        tools,
+        messages: [{ role: 'system' as const, content: system }, ...list],
+      };
       const completion = streamed
         ? await openai.chat.completions
             .stream({ ...request, stream_options: { include_usage: true } })
@@ -142,7 +152,9 @@ function messagesClient(gateway: RunningGateway, session: string): Client {
       return {
         items: [{ role, content }],
         calls: content.flatMap((block) =>
-          block.type === 'tool_use' ? [{ id: block.id, order: (block.input as { order: number }).order }] : [],
+          block.type === 'tool_use'
+            ? [{ id: block.id, order: (block.input as { order: number }).order }]
+            : [],
         ),
       };
     },
@@ -174,12 +186,13 @@ function responsesClient(gateway: RunningGateway, session: string): Client {
       const items = output.map((item: any) =>
         Object.fromEntries(Object.entries(item).filter(([name]) => name !== 'parsed_arguments')),
       );
-      for (const item of items as any[])
-        for (const part of item.content ?? []) delete part.parsed;
+      for (const item of items as any[]) for (const part of item.content ?? []) delete part.parsed;
       return {
         items,
         calls: output.flatMap((item) =>
-          item.type === 'function_call' ? [{ id: item.call_id, order: JSON.parse(item.arguments).order }] : [],
+          item.type === 'function_call'
+            ? [{ id: item.call_id, order: JSON.parse(item.arguments).order }]
+            : [],
         ),
       };
     },
@@ -254,7 +267,8 @@ test.each<[string, (gateway: RunningGateway, session: string) => Client]>([
   // The client never saw a search.
   expect(texts.join('')).not.toContain('search_history');
   // What the model said before a search, in one answer with what followed, is two messages of the log.
-  const plain = (items: Json[]) => JSON.stringify(withoutRecovery(items)).match(/Question \d+:|l-\d+-\d|All is well/g);
+  const plain = (items: Json[]) =>
+    JSON.stringify(withoutRecovery(items)).match(/Question \d+:|l-\d+-\d|All is well/g);
   expect(plain(log)).toEqual(plain(list));
   expect(faults).toEqual([]);
   expect(requests.filter(({ bypassed, status }) => bypassed !== null || status !== 200)).toEqual([]);
