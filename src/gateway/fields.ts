@@ -11,12 +11,14 @@ interface Member {
 /** `text` must be valid JSON of an object. A field that it does not have is added at its end. */
 export function withFields(text: string, fields: Readonly<Record<string, Json>>): string {
   const members = membersOf(text);
+  let comma = members.list.length === 0 ? '' : ',';
   const changes = Object.entries(fields).map(([key, value]) => {
     const member = members.list.findLast((one) => one.key === key);
     const json = JSON.stringify(value);
     if (member) return { ...member, json };
-    const comma = members.list.length === 0 ? '' : ',';
-    return { key, from: members.end, to: members.end, json: `${comma}${JSON.stringify(key)}:${json}` };
+    const added = `${comma}${JSON.stringify(key)}:${json}`;
+    comma = ',';
+    return { key, from: members.end, to: members.end, json: added };
   });
   changes.sort((a, b) => a.from - b.from);
   let made = '';

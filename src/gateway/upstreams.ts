@@ -50,7 +50,7 @@ export function targetOf(upstreams: readonly Upstream[], target: string): Target
       'The path names no upstream.',
       `It begins with /v1/ or with the name of one: ${upstreams.map((one) => `/${one.name}/`).join(', ')}.`,
     );
-  const rest = named ? target.slice(name.length + 1) || '/' : target;
+  const rest = named ? target.slice(name.length + 1).replace(/^(?!\/)/, '/') : target;
   return { upstream, path: `${upstream.url.pathname.replace(/\/$/, '')}${rest}` };
 }
 

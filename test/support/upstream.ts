@@ -83,15 +83,8 @@ export function tokensOf(value: unknown): number {
 /** Sends what the model says in the form of the interface that was called, as a stream if one was asked for. */
 export async function say(said: Said, { url, body }: Received, response: ServerResponse): Promise<void> {
   const { input, output } = said.usage ?? { input: tokensOf(body), output: tokensOf(said) };
-  const told = { text: '', calls: [], ...said };
-  const path = url.split('?')[0] ?? '';
-  const make = path.endsWith('/chat/completions') ? chat : path.endsWith('/responses') ? responses : messages;
-  const { whole, events } = make(told, {
-    input,
-    output,
-    model: body?.model ?? 'none',
-    id: `answer-${++answers}`,
-  });
+  const frame = { input, output, model: body?.model ?? 'none', id: `answer-${++answers}` };
+  const { whole, events } = answerAt(url.split('?')[0] ?? '', said, frame);
   if (body?.stream !== true) {
     const text = JSON.stringify(whole);
     response.writeHead(200, {
@@ -120,6 +113,12 @@ interface Frame {
 }
 
 type Told = Required<Omit<Said, 'usage'>>;
+
+/** An answer as a whole, and as the events of its stream, in the form of the interface at this path. */
+export function answerAt(path: string, said: Said, frame: Frame): { whole: any; events: string[] } {
+  const make = path.endsWith('/chat/completions') ? chat : path.endsWith('/responses') ? responses : messages;
+  return make({ text: '', calls: [], ...said }, frame);
+}
 
 /** A text in pieces of a few characters. */
 const pieces = (text: string): string[] => text.match(/[^]{1,12}/g) ?? [];
