@@ -46,7 +46,7 @@ export interface Exchange {
   signal: AbortSignal;
   mostAnswerBytes: number;
   /** Called for every call of a recovery tool. */
-  recovered(tool: string): void;
+  recovered: (tool: string) => void;
 }
 
 /** Throws `Llm.Unavailable` if the upstream cannot be reached; every answer of the upstream passes on. */

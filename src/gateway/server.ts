@@ -12,7 +12,7 @@ import { checkId } from '../contract/ids.js';
 import type { SyncRequest } from '../contract/sync.js';
 import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
-import { type Fields, isFields } from '../formats/content.js';
+import { isFields } from '../formats/content.js';
 import { CallerGone } from '../store/connection/places.js';
 import type { TokenAccess } from '../store/tokens/tokens.js';
 import { Answers } from './answers.js';
@@ -408,7 +408,7 @@ const isJson = ({ headers }: IncomingMessage): boolean =>
 function fieldIn(body: Json, place: string): string | undefined {
   const found = place
     .split('.')
-    .reduce<Json | undefined>((at, name) => (isFields(at) ? (at as Fields)[name] : undefined), body);
+    .reduce<Json | undefined>((at, name) => (isFields(at) ? at[name] : undefined), body);
   return typeof found === 'string' && found !== '' ? found : undefined;
 }
 

@@ -179,7 +179,7 @@ async function synced(
   [policy, ...others]: PolicyInput[],
 ): Promise<Synced> {
   try {
-    return (await client.sync<Json>({ ...request, policy })) as Synced;
+    return await client.sync<Json>({ ...request, policy });
   } catch (error) {
     if (others.length === 0 || !isFailure(error, 'Input.Invalid') || !error.path?.startsWith('policy'))
       throw error;

@@ -30,6 +30,15 @@ export interface RequestFigures {
   seconds: number;
 }
 
+export interface GatewayFigures {
+  upstream: string | null;
+  endpoint: string | null;
+  status: number;
+  ownSeconds: number;
+  bypassed: string | null;
+  recovered: number;
+}
+
 /** Beyond this number, models of one process are counted as `other`, because policies may name any. */
 const mostModels = 50;
 
@@ -132,6 +141,28 @@ export class Metrics {
     short,
   );
 
+  readonly #gatewayRequests = this.#counter(
+    'gateway_requests_total',
+    'Requests through the gateway, by the interface of those with a session',
+    ['upstream', 'endpoint', 'status'],
+  );
+  readonly #gatewaySeconds = this.#histogram(
+    'gateway_own_seconds',
+    'Time until a request with a session went to the upstream',
+    ['endpoint'],
+    short,
+  );
+  readonly #gatewayBypassed = this.#counter(
+    'gateway_bypassed_total',
+    'Requests that passed without their session, by failure',
+    ['type'],
+  );
+  readonly #gatewayRecovered = this.#counter(
+    'gateway_recovery_calls_total',
+    'Calls of recovery tools that the gateway answered',
+    [],
+  );
+
   readonly #refusals = this.#counter('api_refusals_total', 'Requests refused because of a limit', ['limit']);
   readonly #callsBeyondLimits = this.#counter(
     'model_calls_beyond_limits_total',
@@ -215,6 +246,14 @@ export class Metrics {
   /** `route` is a pattern, or null for a path that matches none. */
   request({ method, route, status, seconds }: RequestFigures): void {
     this.#requests.observe({ method, route: route ?? 'none', status: String(status) }, seconds);
+  }
+
+  gatewayRequest({ upstream, endpoint, status, ownSeconds, bypassed, recovered }: GatewayFigures): void {
+    const labels = { upstream: upstream ?? 'none', endpoint: endpoint ?? 'none', status: String(status) };
+    this.#gatewayRequests.inc(labels);
+    if (endpoint !== null) this.#gatewaySeconds.observe({ endpoint }, ownSeconds);
+    if (bypassed !== null) this.#gatewayBypassed.inc({ type: bypassed });
+    this.#gatewayRecovered.inc(recovered);
   }
 
   /** `limit` is one of the names that problem documents use. */

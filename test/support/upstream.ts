@@ -1,7 +1,33 @@
 /** A provider for tests of the gateway: a real HTTP server on 127.0.0.1 with scripted answers, which keeps what it received. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { Json } from '../../src/conversation/message.js';
 import { counterFor } from '../../src/tokens/counter.js';
+
+/** A message, an item, a block, a call or a tool: the fields that tests read, of any interface. */
+export interface Part {
+  id?: string;
+  type?: string;
+  role?: string;
+  name?: string;
+  call_id?: string;
+  tool_call_id?: string;
+  tool_use_id?: string;
+  arguments?: string;
+  function?: { name: string; arguments: string };
+  content?: Json;
+  tool_calls?: Part[];
+}
+
+export interface Body {
+  model?: string;
+  stream?: boolean;
+  messages?: Part[];
+  input?: Part[];
+  system?: Json;
+  instructions?: Json;
+  tools?: Part[];
+}
 
 export interface Received {
   method: string;
@@ -9,8 +35,8 @@ export interface Received {
   rawHeaders: string[];
   headers: IncomingMessage['headers'];
   bytes: Buffer;
-  /** The body, if it is JSON. */
-  body: any;
+  /** The body, empty if it is no JSON. */
+  body: Body;
   /** The client closed the connection before the answer was sent. */
   aborted: boolean;
 }
@@ -41,14 +67,14 @@ export async function startUpstream(
 ): Promise<UpstreamServer> {
   const requests: Received[] = [];
   let script = first;
-  const server = createServer(async (incoming, response) => {
+  const serve = async (incoming: IncomingMessage, response: ServerResponse): Promise<void> => {
     const chunks: Buffer[] = [];
     for await (const chunk of incoming) chunks.push(chunk as Buffer);
     const bytes = Buffer.concat(chunks);
     const { method = '', url = '', rawHeaders, headers } = incoming;
-    let body: unknown = null;
+    let body: Body = {};
     try {
-      body = JSON.parse(bytes.toString('utf8'));
+      body = JSON.parse(bytes.toString('utf8')) as Body;
     } catch {
       // Not every request has JSON.
     }
@@ -57,7 +83,8 @@ export async function startUpstream(
     response.once('close', () => (received.aborted = !response.writableFinished));
     const said = await script(received, response);
     if (said) await say(said, received, response);
-  });
+  };
+  const server = createServer((incoming, response) => void serve(incoming, response));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
@@ -83,9 +110,9 @@ export function tokensOf(value: unknown): number {
 /** Sends what the model says in the form of the interface that was called, as a stream if one was asked for. */
 export async function say(said: Said, { url, body }: Received, response: ServerResponse): Promise<void> {
   const { input, output } = said.usage ?? { input: tokensOf(body), output: tokensOf(said) };
-  const frame = { input, output, model: body?.model ?? 'none', id: `answer-${++answers}` };
+  const frame = { input, output, model: body.model ?? 'none', id: `answer-${++answers}` };
   const { whole, events } = answerAt(url.split('?')[0] ?? '', said, frame);
-  if (body?.stream !== true) {
+  if (body.stream !== true) {
     const text = JSON.stringify(whole);
     response.writeHead(200, {
       'content-type': 'application/json',
@@ -115,7 +142,7 @@ interface Frame {
 type Told = Required<Omit<Said, 'usage'>>;
 
 /** An answer as a whole, and as the events of its stream, in the form of the interface at this path. */
-export function answerAt(path: string, said: Said, frame: Frame): { whole: any; events: string[] } {
+export function answerAt(path: string, said: Said, frame: Frame): { whole: object; events: string[] } {
   const make = path.endsWith('/chat/completions') ? chat : path.endsWith('/responses') ? responses : messages;
   return make({ text: '', calls: [], ...said }, frame);
 }
@@ -158,7 +185,9 @@ function chat({ text, calls }: Told, { input, output, model, id }: Frame) {
   };
 }
 
-const event = (data: { type: string }): string => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`;
+type Event = { type: string; [field: string]: unknown };
+
+const event = (data: Event): string => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`;
 
 function messages({ text, calls }: Told, { input, output, model, id }: Frame) {
   const content = [
@@ -172,7 +201,7 @@ function messages({ text, calls }: Told, { input, output, model, id }: Frame) {
     ...{ ...frame, content, stop_reason: reason, stop_sequence: null },
     usage: { ...usage, output_tokens: output },
   };
-  const blocks = content.flatMap((block, index): { type: string }[] => {
+  const blocks = content.flatMap((block, index): Event[] => {
     const isText = block.type === 'text';
     const deltas =
       'text' in block
@@ -183,9 +212,9 @@ function messages({ text, calls }: Told, { input, output, model, id }: Frame) {
           }));
     const begun = isText ? { type: 'text', text: '' } : { ...block, input: {} };
     return [
-      { type: 'content_block_start', index, content_block: begun } as { type: string },
+      { type: 'content_block_start', index, content_block: begun },
       ...deltas.map((delta) => ({ type: 'content_block_delta', index, delta })),
-      { type: 'content_block_stop', index } as { type: string },
+      { type: 'content_block_stop', index },
     ];
   });
   const message = { ...whole, content: [], stop_reason: null, usage: { ...usage, output_tokens: 1 } };
@@ -202,7 +231,7 @@ function messages({ text, calls }: Told, { input, output, model, id }: Frame) {
 
 function responses({ text, calls }: Told, { input, output, model, id }: Frame) {
   const part = { type: 'output_text', text, annotations: [], logprobs: [] };
-  const output_items = [
+  const items = [
     ...(text === ''
       ? []
       : [{ id: `msg_${id}`, type: 'message', role: 'assistant', status: 'completed', content: [part] }]),
@@ -220,46 +249,46 @@ function responses({ text, calls }: Told, { input, output, model, id }: Frame) {
     ...{ instructions: null, metadata: {}, parallel_tool_calls: true, temperature: 1, tool_choice: 'auto' },
     ...{ tools: [], top_p: 1 },
   };
-  const whole = { ...base, status: 'completed', output: output_items, usage };
+  const whole = { ...base, status: 'completed', output: items, usage };
   const open = { ...base, status: 'in_progress', output: [], usage: null };
-  const items = output_items.flatMap((item: any, index): { type: string }[] => {
+  const told = items.flatMap((item, index): Event[] => {
     const at = { output_index: index, item_id: item.id };
-    const isText = item.type === 'message';
-    const begun = isText ? { ...item, content: [] } : { ...item, arguments: '' };
-    const inner = isText
-      ? [
-          { type: 'response.content_part.added', ...at, content_index: 0, part: { ...part, text: '' } },
-          ...pieces(text).map((delta) => ({
-            ...{ type: 'response.output_text.delta', ...at, content_index: 0, delta, logprobs: [] },
-          })),
-          { type: 'response.output_text.done', ...at, content_index: 0, text, logprobs: [] },
-          { type: 'response.content_part.done', ...at, content_index: 0, part },
-        ]
-      : [
-          ...pieces(item.arguments).map((delta) => ({
-            ...{ type: 'response.function_call_arguments.delta', ...at, delta },
-          })),
-          {
-            type: 'response.function_call_arguments.done',
-            ...at,
-            arguments: item.arguments,
-            name: item.name,
-          },
-        ];
+    const begun = 'content' in item ? { ...item, content: [] } : { ...item, arguments: '' };
+    const inner: Event[] =
+      'content' in item
+        ? [
+            { type: 'response.content_part.added', ...at, content_index: 0, part: { ...part, text: '' } },
+            ...pieces(text).map((delta) => ({
+              ...{ type: 'response.output_text.delta', ...at, content_index: 0, delta, logprobs: [] },
+            })),
+            { type: 'response.output_text.done', ...at, content_index: 0, text, logprobs: [] },
+            { type: 'response.content_part.done', ...at, content_index: 0, part },
+          ]
+        : [
+            ...pieces(item.arguments).map((delta) => ({
+              ...{ type: 'response.function_call_arguments.delta', ...at, delta },
+            })),
+            {
+              type: 'response.function_call_arguments.done',
+              ...at,
+              arguments: item.arguments,
+              name: item.name,
+            },
+          ];
     return [
-      { type: 'response.output_item.added', output_index: index, item: begun } as { type: string },
+      { type: 'response.output_item.added', output_index: index, item: begun },
       ...inner,
-      { type: 'response.output_item.done', output_index: index, item } as { type: string },
+      { type: 'response.output_item.done', output_index: index, item },
     ];
   });
-  const all: { type: string }[] = [
-    { type: 'response.created', response: open } as { type: string },
-    { type: 'response.in_progress', response: open } as { type: string },
-    ...items,
-    { type: 'response.completed', response: whole } as { type: string },
+  const all: Event[] = [
+    { type: 'response.created', response: open },
+    { type: 'response.in_progress', response: open },
+    ...told,
+    { type: 'response.completed', response: whole },
   ];
   return {
     whole,
-    events: all.map((one, number) => event({ ...one, sequence_number: number } as { type: string })),
+    events: all.map((one, number) => event({ ...one, sequence_number: number })),
   };
 }

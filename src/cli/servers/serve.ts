@@ -36,6 +36,25 @@ export async function serveApi(globals: Globals, flags: { host?: string; port?: 
   await runApiProcess({ ...config, api }, { ...servers, signal });
 }
 
+/** `palimpsest gateway` serves until SIGTERM, then lets requests finish. */
+export async function serveGateway(
+  globals: Globals,
+  { host, port, upstream = [] }: { host?: string; port?: string; upstream?: string[] },
+): Promise<void> {
+  refuseUrl(globals, 'gateway');
+  const named = upstream.length > 0 ? { PALIMPSEST_GATEWAY_UPSTREAMS: upstream.join(',') } : undefined;
+  const config = configOf(globals, named);
+  const gateway = {
+    ...config.gateway,
+    ...(host === undefined ? {} : { host }),
+    ...(port === undefined ? {} : { port: wholeNumber(port, '--port', { most: 65_535 }) }),
+  };
+  const servers = await findServers(config);
+  const { signal } = onInterrupt();
+  const { runGatewayProcess } = await import('../../gateway/gateway-process.js');
+  await runGatewayProcess({ ...config, gateway }, { ...servers, signal });
+}
+
 /** `palimpsest migrate` */
 export async function migrateSchema(run: Run, flags: { roles?: boolean }): Promise<void> {
   refuseUrl(run.globals, 'migrate');

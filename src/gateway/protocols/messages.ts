@@ -33,7 +33,7 @@ export const messages: Protocol = {
   },
   tools: recoveryTools.map(({ function: { name, description, parameters } }) => ({
     ...{ name, description },
-    input_schema: parameters as unknown as Json,
+    input_schema: parameters,
   })),
   takesTools: ({ tools }) => !hasNamesake(tools, ({ name }) => name),
   answer({ content, stop_reason: reason, usage, model }) {

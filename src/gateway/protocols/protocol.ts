@@ -78,7 +78,7 @@ export interface Protocol {
   /** Returns the items of an answer without our calls, and without what is empty then. */
   withoutCalls(items: readonly Json[], isOurs: IsOurs): Json[];
   /** Returns whether an item of a request was said by the model. */
-  isAnswer(item: Json): boolean;
+  isAnswer: (item: Json) => boolean;
   /** Returns the items of an answer as the next request may have them. */
   again(items: readonly Json[], body: Fields): Json[];
   /** Returns the items with the results of calls. */

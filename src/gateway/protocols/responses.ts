@@ -35,7 +35,7 @@ export const responses: Protocol = {
   },
   tools: recoveryTools.map(({ function: { name, description, parameters } }) => ({
     ...{ type: 'function', name, description, strict: false },
-    parameters: parameters as unknown as Json,
+    parameters: parameters,
   })),
   takesTools: ({ tools, background }) => background !== true && !hasNamesake(tools, ({ name }) => name),
   answer: ({ output, status, usage, model }) => answerOf(listOf(output), status, usage, model),

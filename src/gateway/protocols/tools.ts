@@ -1,6 +1,6 @@
 import { recoveryTools } from '../../contract/recovery-tools.js';
 import type { Json } from '../../conversation/message.js';
-import { type Fields, isFields } from '../../formats/content.js';
+import { type Fields, isFields, textOr } from '../../formats/content.js';
 
 const names: ReadonlySet<string> = new Set(recoveryTools.map(({ function: { name } }) => name));
 
@@ -8,7 +8,7 @@ export const isRecoveryTool = (name: string): boolean => names.has(name);
 
 /** Whether the client has a tool of the same name, which it answers itself. */
 export function hasNamesake(tools: Json | undefined, nameOf: (tool: Fields) => Json | undefined): boolean {
-  return listOf(tools).some((tool) => isFields(tool) && isRecoveryTool(String(nameOf(tool))));
+  return listOf(tools).some((tool) => isFields(tool) && isRecoveryTool(textOr(nameOf(tool))));
 }
 
 export const listOf = (value: Json | undefined): Json[] => (Array.isArray(value) ? value : []);

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
-import { isFields } from '../../../src/formats/content.js';
+import { type Fields, isFields } from '../../../src/formats/content.js';
 import { protocolOf } from '../../../src/gateway/protocols/index.js';
 import type { Protocol } from '../../../src/gateway/protocols/protocol.js';
 import { isRecoveryTool, sumOfUsage } from '../../../src/gateway/protocols/tools.js';
@@ -76,7 +76,7 @@ describe.each(paths)('%s', (path) => {
           const data = jsonIn(event);
           if (isFields(data)) collector.take(data);
         }
-        const [streamed, one] = [collector.answer(), protocol.answer(whole)];
+        const [streamed, one] = [collector.answer(), protocol.answer(whole as Fields)];
         expect({ ...streamed, items: gist(streamed.items), calls: [] }).toEqual({
           ...one,
           items: gist(one.items),
@@ -137,11 +137,12 @@ describe.each(paths)('%s', (path) => {
               expect(text).toContain(JSON.stringify(word).slice(1, -1));
           // The client pays for all requests.
           const usage = rounds.map(
-            (_, index) => protocol.answer(answerAt(path, { text: 'x' }, frame(index + 1)).whole).usage,
+            (_, index) =>
+              protocol.answer(answerAt(path, { text: 'x' }, frame(index + 1)).whole as Fields).usage,
           );
-          const { model: _model, ...sum } = usage.reduce<any>(
-            (total, one) => sumOfUsage(total, one as never),
-            null,
+          const { model: _model, ...sum } = usage.reduce<Fields>(
+            (total, one) => sumOfUsage(total, one as Fields) as Fields,
+            {},
           );
           if (path !== '/v1/messages') expect(seen.usage).toMatchObject(sum);
           else expect(seen.usage).toMatchObject({ output_tokens: sum.output_tokens });

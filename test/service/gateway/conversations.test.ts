@@ -1,7 +1,7 @@
 /** Long conversations through the gateway with the providers' own SDKs: nothing is stored twice, and every request fits. */
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
 import { anthropic } from '../../../src/formats/anthropic.js';
@@ -12,6 +12,7 @@ import type { GatewayRequest } from '../../../src/gateway/settings.js';
 import { gatewayOf, key } from '../../support/gateway.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import {
+  type Part,
   type Received,
   type Said,
   startUpstream,
@@ -37,9 +38,9 @@ afterAll(async () => {
   await stack?.stop();
 });
 
-async function replayed(session: string): Promise<Json[]> {
-  const items: Json[] = [];
-  for await (const item of originalItems(stack.palimpsest.replay({ session }))) items.push(item);
+async function replayed(session: string): Promise<object[]> {
+  const items: object[] = [];
+  for await (const item of originalItems(stack.palimpsest.replay({ session }))) items.push(item as object);
   return items;
 }
 
@@ -48,9 +49,10 @@ const found = (order: number): string => `Order ${order}: ${'shipped, signed for
 
 /** What the provider would refuse in a request. */
 function faultsOf({ url, body }: Received): string[] {
-  if (url.endsWith('/chat/completions')) return openaiChat.violations({ messages: body.messages });
-  if (url.endsWith('/responses')) return openaiResponses.violations({ messages: body.input });
-  return anthropic.violations({ messages: body.messages, system: body.system });
+  const list = (body.messages ?? body.input ?? []) as Json[];
+  if (url.endsWith('/chat/completions')) return openaiChat.violations({ messages: list });
+  if (url.endsWith('/responses')) return openaiResponses.violations({ messages: list });
+  return anthropic.violations({ messages: list, system: body.system });
 }
 
 /** The model looks at two orders in each turn, and sometimes searches its history, alone or together with other calls. */
@@ -58,7 +60,7 @@ function script(sizes: number[], searches: string[], faults: string[]) {
   return (received: Received): Said => {
     const { body } = received;
     faults.push(...faultsOf(received));
-    const list = (body.messages ?? body.input) as any[];
+    const list = body.messages ?? body.input ?? [];
     sizes.push(tokensOf([list, body.system, body.instructions, body.tools]));
     const last = JSON.stringify(list.at(-1));
     const asked = /Question (\d+):/.exec(last)?.[1];
@@ -83,16 +85,20 @@ function script(sizes: number[], searches: string[], faults: string[]) {
   };
 }
 
-interface Client {
+interface Client<Item> {
   /** Sends the list and returns the answer's items, with the ids and orders of its calls. */
-  ask(list: any[], streamed: boolean): Promise<{ items: any[]; calls: { id: string; order: number }[] }>;
-  question(text: string): any;
-  results(results: { id: string; text: string }[]): any[];
+  ask(list: Item[], streamed: boolean): Promise<{ items: Item[]; calls: { id: string; order: number }[] }>;
+  question(text: string): Item;
+  results(results: { id: string; text: string }[]): Item[];
 }
+
+type ClientOf<Item> = (gateway: RunningGateway, session: string) => Client<Item>;
+
+const orderIn = (args: string): number => (JSON.parse(args) as { order: number }).order;
 
 const headers = (session: string) => ({ 'x-palimpsest-session': session, 'x-palimpsest-key': key });
 
-function chatClient(gateway: RunningGateway, session: string): Client {
+const chatClient: ClientOf<OpenAI.ChatCompletionMessageParam> = (gateway, session) => {
   const openai = new OpenAI({
     ...{ baseURL: `${gateway.address}/v1`, apiKey: 'provider', maxRetries: 0 },
     defaultHeaders: headers(session),
@@ -114,13 +120,13 @@ function chatClient(gateway: RunningGateway, session: string): Client {
       const made = (calls ?? []).flatMap((one) => (one.type === 'function' ? [one] : []));
       return {
         items: [{ role, content, ...(made.length > 0 ? { tool_calls: made.map(plainCall) } : {}) }],
-        calls: made.map((one) => ({ id: one.id, order: JSON.parse(one.function.arguments).order })),
+        calls: made.map((one) => ({ id: one.id, order: orderIn(one.function.arguments) })),
       };
     },
     question: (content) => ({ role: 'user', content }),
     results: (results) => results.map(({ id, text }) => ({ role: 'tool', tool_call_id: id, content: text })),
   };
-}
+};
 
 const lookTool = {
   name: 'look',
@@ -128,12 +134,15 @@ const lookTool = {
   parameters: { type: 'object', properties: { order: { type: 'number' } } },
 };
 
-const plainCall = ({ id, function: { name, arguments: args } }: any) => ({
-  ...{ id, type: 'function' },
+const plainCall = ({
+  id,
+  function: { name, arguments: args },
+}: OpenAI.ChatCompletionMessageFunctionToolCall) => ({
+  ...{ id, type: 'function' as const },
   function: { name, arguments: args },
 });
 
-function messagesClient(gateway: RunningGateway, session: string): Client {
+const messagesClient: ClientOf<Anthropic.MessageParam> = (gateway, session) => {
   const client = new Anthropic({
     ...{ baseURL: gateway.address, apiKey: 'provider', maxRetries: 0 },
     defaultHeaders: headers(session),
@@ -166,9 +175,9 @@ function messagesClient(gateway: RunningGateway, session: string): Client {
       },
     ],
   };
-}
+};
 
-function responsesClient(gateway: RunningGateway, session: string): Client {
+const responsesClient: ClientOf<OpenAI.Responses.ResponseInputItem> = (gateway, session) => {
   const openai = new OpenAI({
     ...{ baseURL: `${gateway.address}/v1`, apiKey: 'provider', maxRetries: 0 },
     defaultHeaders: headers(session),
@@ -183,16 +192,13 @@ function responsesClient(gateway: RunningGateway, session: string): Client {
         ? await openai.responses.stream(request).finalResponse()
         : await openai.responses.create(request);
       // As it came, without what the SDK adds.
-      const items = output.map((item: any) =>
-        Object.fromEntries(Object.entries(item).filter(([name]) => name !== 'parsed_arguments')),
-      );
-      for (const item of items as any[]) for (const part of item.content ?? []) delete part.parsed;
+      const items = JSON.parse(
+        JSON.stringify(output, (name, value: unknown) => (name.startsWith('parsed') ? undefined : value)),
+      ) as OpenAI.Responses.ResponseInputItem[];
       return {
         items,
         calls: output.flatMap((item) =>
-          item.type === 'function_call'
-            ? [{ id: item.call_id, order: JSON.parse(item.arguments).order }]
-            : [],
+          item.type === 'function_call' ? [{ id: item.call_id, order: orderIn(item.arguments) }] : [],
         ),
       };
     },
@@ -200,37 +206,28 @@ function responsesClient(gateway: RunningGateway, session: string): Client {
     results: (results) =>
       results.map(({ id, text }) => ({ type: 'function_call_output', call_id: id, output: text })),
   };
-}
+};
 
 /** Items without recovery calls and their results. */
-function withoutRecovery(items: Json[]): Json[] {
-  const isOurs = (value: any): boolean =>
-    /^[ms]-\d+$/.test(value.id ?? '') ||
-    /^[ms]-\d+$/.test(value.call_id ?? '') ||
-    /^[ms]-\d+$/.test(value.tool_call_id ?? '') ||
-    /^[ms]-\d+$/.test(value.tool_use_id ?? '');
-  return items.flatMap((item: any) => {
+function withoutRecovery(items: readonly object[]): Part[] {
+  const isOurs = ({ id, call_id: call, tool_call_id: answered, tool_use_id: used }: Part): boolean =>
+    [id, call, answered, used].some((one) => /^[ms]-\d+$/.test(one ?? ''));
+  return items.flatMap((item: Part) => {
     if (isOurs(item)) return [];
-    const { tool_calls: calls, content, ...rest } = item;
-    const left = calls?.filter((call: any) => !isOurs(call));
-    const blocks = Array.isArray(content) ? content.filter((block: any) => !isOurs(block)) : content;
-    if (Array.isArray(content) && blocks.length === 0) return [];
-    return [
-      {
-        ...rest,
-        ...(content === undefined ? {} : { content: blocks }),
-        ...(left?.length > 0 ? { tool_calls: left } : {}),
-      },
-    ];
+    const { tool_calls: calls = [], content, ...rest } = item;
+    const blocks = Array.isArray(content) ? content.filter((block) => !isOurs(block as Part)) : content;
+    if (Array.isArray(blocks) && blocks.length === 0) return [];
+    return [{ ...rest, content: blocks ?? null, tool_calls: calls.filter((call) => !isOurs(call)) }];
   });
 }
 
-test.each<[string, (gateway: RunningGateway, session: string) => Client]>([
-  ['chat completions', chatClient],
-  ['messages', messagesClient],
-  ['responses', responsesClient],
-])('%s: a long conversation with searches and restarts', async (name, clientOf) => {
-  const session = `long-${name}`;
+describe('a long conversation with searches and restarts', () => {
+  test('chat completions', () => converse('long-chat', chatClient));
+  test('messages', () => converse('long-messages', messagesClient));
+  test('responses', () => converse('long-responses', responsesClient));
+});
+
+async function converse<Item extends object>(session: string, clientOf: ClientOf<Item>): Promise<void> {
   const sizes: number[] = [];
   const searches: string[] = [];
   const faults: string[] = [];
@@ -242,7 +239,7 @@ test.each<[string, (gateway: RunningGateway, session: string) => Client]>([
   };
   let gateway = await gatewayOf(stack, settings);
   let client = clientOf(gateway, session);
-  const list: any[] = [];
+  const list: Item[] = [];
   const texts: string[] = [];
   for (let turn = 1; turn <= turns; turn++) {
     list.push(client.question(question(turn)));
@@ -267,7 +264,7 @@ test.each<[string, (gateway: RunningGateway, session: string) => Client]>([
   // The client never saw a search.
   expect(texts.join('')).not.toContain('search_history');
   // What the model said before a search, in one answer with what followed, is two messages of the log.
-  const plain = (items: Json[]) =>
+  const plain = (items: readonly object[]) =>
     JSON.stringify(withoutRecovery(items)).match(/Question \d+:|l-\d+-\d|All is well/g);
   expect(plain(log)).toEqual(plain(list));
   expect(faults).toEqual([]);
@@ -275,4 +272,4 @@ test.each<[string, (gateway: RunningGateway, session: string) => Client]>([
   expect(requests.reduce((sum, { recovered }) => sum + recovered, 0)).toBe(searches.length);
   expect(Math.max(...sizes)).toBeLessThanOrEqual(window);
   expect((await stack.palimpsest.status({ session })).generation).toBeGreaterThan(3);
-});
+}

@@ -6,7 +6,7 @@ import OpenAI from 'openai';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
-import { type RunningGateway } from '../../../src/gateway/server.js';
+import type { RunningGateway } from '../../../src/gateway/server.js';
 import type { GatewaySettings } from '../../../src/gateway/settings.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { gatewayOf, key } from '../../support/gateway.js';
@@ -45,7 +45,14 @@ interface Answered {
   rawHeaders: string[];
   headers: IncomingMessage['headers'];
   bytes: Buffer;
-  json: any;
+  json: Answer;
+}
+
+/** The fields of answers and errors that are read. */
+interface Answer {
+  id?: string;
+  choices?: { message: ChatMessage }[];
+  error?: { code: string; message: string };
 }
 
 type Headers = Record<string, string | string[]>;
@@ -66,9 +73,9 @@ async function send(
   const chunks: Buffer[] = [];
   for await (const chunk of response) chunks.push(chunk as Buffer);
   const bytes = Buffer.concat(chunks);
-  let json: unknown = null;
+  let json: Answer = {};
   try {
-    json = JSON.parse(bytes.toString('utf8'));
+    json = JSON.parse(bytes.toString('utf8')) as Answer;
   } catch {
     // Not every answer is JSON.
   }
@@ -245,11 +252,11 @@ describe('with a session', () => {
     const headers = sessionHeaders('usage');
     const { json } = await send(`${address}${completions}`, { body: bodyOf(first), headers });
     expect(await replayed('usage')).toEqual(first);
-    const next = [...first, json.choices[0].message, user('Three.')];
+    const next = [...first, json.choices?.[0]?.message, user('Three.')];
     await send(`${address}${completions}`, { body: bodyOf(next), headers });
     expect(await replayed('usage')).toEqual(next);
-    const { calibration } = (await stack.palimpsest.status({ session: 'usage' })) as any;
-    expect(JSON.stringify(calibration)).toContain('"samples":1');
+    const status = await stack.palimpsest.status({ session: 'usage' });
+    expect(JSON.stringify(status)).toContain('"samples":1');
   });
 
   test('the last answer is stored after a while, and the client may repeat it in another form', async () => {
@@ -382,7 +389,7 @@ describe('a list that is not the session and more', () => {
       ),
     );
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
-    expect(answers.map(({ json }) => json.choices[0].message.content)).toEqual([
+    expect(answers.map(({ json }) => json.choices?.[0]?.message.content)).toEqual([
       'Hello.',
       'Hello.',
       'Hello.',
@@ -400,8 +407,8 @@ describe('access', () => {
         json,
         headers: given,
       } = await send(`${address}${completions}`, { body: bodyOf([user('One.')]), headers });
-      expect({ status, code: json.error.code }).toEqual({ status: 401, code: 'Api.Unauthorized' });
-      expect(json.error.message).toContain('x-palimpsest-key');
+      expect({ status, code: json.error?.code }).toEqual({ status: 401, code: 'Api.Unauthorized' });
+      expect(json.error?.message).toContain('x-palimpsest-key');
       expect(given['x-should-retry']).toBe('false');
     }
     const ofAnthropic = await send(`${address}/v1/messages`, {
@@ -423,7 +430,7 @@ describe('access', () => {
       headers: sessionHeaders('wrong', wrong),
     });
     expect(status).toBe(400);
-    expect(json.error.message).toContain(named);
+    expect(json.error?.message).toContain(named);
     expect(upstream.requests).toEqual([]);
   });
 
@@ -603,7 +610,7 @@ describe('the upstream', () => {
 
   test('sends its first bytes at once', async () => {
     let goOn = (): void => undefined;
-    upstream.reply(async (received, response) => {
+    upstream.reply(async (_, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write('data: {"choices":[{"index":0,"delta":{"content":"A"}}]}\n\n');
       await new Promise<void>((resolve) => (goOn = resolve));
@@ -660,7 +667,7 @@ describe('the upstream', () => {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('large'),
     });
-    expect(whole.json.choices[0].message.content).toBe(text);
+    expect(whole.json.choices?.[0]?.message.content).toBe(text);
     upstream.reply((_, response) => {
       const chunk = (delta: object, finish: string | null = null) =>
         `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
@@ -741,7 +748,7 @@ describe('the client', () => {
       headers: sessionHeaders('odd'),
     });
     expect(given).toMatchObject({ status: 400, json: { error: { code: 'Input.Invalid' } } });
-    expect(given.json.error.message).toContain('messages[0].role');
+    expect(given.json.error?.message).toContain('messages[0].role');
   });
 
   test('of a gateway that stops gets its answer', async () => {
@@ -758,7 +765,7 @@ describe('the client', () => {
     await expect.poll(() => upstream.requests.length).toBe(1);
     const closing = running.close();
     answer();
-    expect((await call).json.choices[0].message.content).toBe('Late.');
+    expect((await call).json.choices?.[0]?.message.content).toBe('Late.');
     await closing;
     gateways.splice(0);
     expect(await replayed('stopping')).toHaveLength(2);

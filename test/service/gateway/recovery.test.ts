@@ -3,13 +3,19 @@ import { gzipSync } from 'node:zlib';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import type { Json } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
 import type { RunningGateway } from '../../../src/gateway/server.js';
 import type { GatewaySettings } from '../../../src/gateway/settings.js';
 import { gatewayOf, key } from '../../support/gateway.js';
 import { startStack, type Stack } from '../../support/stack.js';
-import { answerAt, type Said, startUpstream, tokensOf, type UpstreamServer } from '../../support/upstream.js';
+import {
+  answerAt,
+  type Part,
+  type Said,
+  startUpstream,
+  tokensOf,
+  type UpstreamServer,
+} from '../../support/upstream.js';
 
 const window = 6_000;
 let stack: Stack;
@@ -80,14 +86,21 @@ function inTurn(...answers: Said[]): void {
   upstream.reply(() => answers[Math.min(next++, answers.length - 1)] ?? { text: 'Nothing.' });
 }
 
-async function replayed(session: string): Promise<any[]> {
-  const items: Json[] = [];
-  for await (const item of originalItems(stack.palimpsest.replay({ session }))) items.push(item);
+/** Without what the SDK adds to a call of a stream. */
+function plainCall(call: OpenAI.ChatCompletionMessageToolCall): OpenAI.ChatCompletionMessageToolCall {
+  if (call.type !== 'function') return call;
+  const { name, arguments: args } = call.function;
+  return { id: call.id, type: call.type, function: { name, arguments: args } };
+}
+
+async function replayed(session: string): Promise<Part[]> {
+  const items: Part[] = [];
+  for await (const item of originalItems(stack.palimpsest.replay({ session }))) items.push(item as Part);
   return items;
 }
 
 const namesIn = (request: number): string[] =>
-  (upstream.requests[request]?.body.tools ?? []).map((one: any) => one.function?.name ?? one.name);
+  (upstream.requests[request]?.body.tools ?? []).map((one) => one.function?.name ?? one.name ?? '');
 
 describe('recovery tools are offered', () => {
   const ours = ['get_tool_response', 'search_history', 'expand_history'];
@@ -118,7 +131,7 @@ describe('recovery tools are offered', () => {
     await openai.chat.completions.create({ model: 'gpt-4o', messages: list, tools, n: 2 });
     expect([0, 1, 2].map(namesIn)).toEqual([['look'], ['look', 'search_history'], ['look']]);
     // They get the context all the same.
-    for (const { body } of upstream.requests) expect(tokensOf(body.messages)).toBeLessThan(window);
+    for (const { body } of upstream.requests) expect(tokensOf(body.messages!)).toBeLessThan(window);
   });
 });
 
@@ -149,17 +162,17 @@ describe('a search', () => {
         total_tokens: 330,
       });
       const [, second] = upstream.requests;
-      const [asked, result] = second!.body.messages.slice(-2);
+      const [asked, result] = second!.body.messages!.slice(-2);
       expect(asked).toMatchObject({ role: 'assistant', tool_calls: [{ id: 'call-search' }] });
       expect(result).toMatchObject({ role: 'tool', tool_call_id: 'call-search' });
-      expect(result.content).toContain('vermilion');
+      expect(result?.content).toContain('vermilion');
 
       inTurn({ text: 'You are welcome.' });
       const { role, content } = message;
       const next = [...list, { role, content }, { role: 'user' as const, content: 'Thanks.' }];
       await openai.chat.completions.create({ model: 'gpt-4o', messages: next, tools });
-      const sent = upstream.requests[2]!.body.messages.slice(-4);
-      expect(sent.map((one: any) => one.role)).toEqual(['assistant', 'tool', 'assistant', 'user']);
+      const sent = upstream.requests[2]!.body.messages!.slice(-4);
+      expect(sent.map((one) => one.role)).toEqual(['assistant', 'tool', 'assistant', 'user']);
       const log = await replayed(session);
       expect(log.slice(0, 17).map((one) => one.content)).toEqual(list.map((one) => one.content));
       expect(log.slice(17)).toMatchObject([
@@ -177,7 +190,7 @@ describe('a search', () => {
       upstream.requests.splice(0);
       const session = `mixed-${streamed}`;
       const openai = openaiOf(running, session);
-      const ask = async (messages: any[]) => {
+      const ask = async (messages: OpenAI.ChatCompletionMessageParam[]) => {
         const request = { model: 'gpt-4o', messages, tools };
         return streamed
           ? openai.chat.completions.stream(request).finalChatCompletion()
@@ -191,15 +204,11 @@ describe('a search', () => {
       const { role, content, tool_calls: calls } = message;
       const answered = [
         ...list,
-        {
-          role,
-          content,
-          tool_calls: calls!.map(({ id, type, ...rest }: any) => ({ id, type, function: rest.function })),
-        },
-        { role: 'tool', tool_call_id: 'call-look', content: 'Seen.' },
+        { role, content, tool_calls: calls!.map(plainCall) },
+        { role: 'tool' as const, tool_call_id: 'call-look', content: 'Seen.' },
       ];
       await ask(answered);
-      const sent = upstream.requests[1]!.body.messages.slice(-3);
+      const sent = upstream.requests[1]!.body.messages!.slice(-3);
       expect(sent).toMatchObject([
         { role: 'assistant', tool_calls: [{ id: 'call-search' }, { id: 'call-look' }] },
         { role: 'tool', tool_call_id: 'call-search', content: expect.stringContaining('vermilion') },
@@ -207,7 +216,7 @@ describe('a search', () => {
       ]);
       // The third request goes on from what the log has.
       await ask([...answered, { role: 'assistant', content: 'Done.' }, { role: 'user', content: 'More.' }]);
-      expect(upstream.requests[2]!.body.messages.slice(-5).map((one: any) => one.role)).toEqual([
+      expect(upstream.requests[2]!.body.messages!.slice(-5).map((one) => one.role)).toEqual([
         'assistant',
         'tool',
         'tool',
@@ -239,7 +248,7 @@ describe('a search', () => {
       { role: 'user' as const, content: [result] },
     ];
     await anthropic.messages.create({ ...request, messages });
-    expect(upstream.requests[1]!.body.messages.slice(-2)).toMatchObject([
+    expect(upstream.requests[1]!.body.messages!.slice(-2)).toMatchObject([
       { role: 'assistant', content: [{ text: 'Both.' }, { id: 'call-search' }, { id: 'call-look' }] },
       {
         role: 'user',
@@ -268,7 +277,7 @@ describe('a search', () => {
       messages: next,
       tools,
     });
-    expect(upstream.requests[1]!.body.messages.slice(-2)).toMatchObject([
+    expect(upstream.requests[1]!.body.messages!.slice(-2)).toMatchObject([
       { role: 'assistant', tool_calls: [{ id: 'call-look' }] },
       { role: 'tool', content: 'Seen.' },
     ]);
@@ -302,7 +311,7 @@ describe('a search', () => {
       message: { role: 'assistant', content: 'Again 20. ' },
     });
     expect(upstream.requests).toHaveLength(20);
-    expect(upstream.requests.at(-1)!.body.messages.at(-1).content).toContain('too many calls');
+    expect(upstream.requests.at(-1)!.body.messages!.at(-1)?.content).toContain('too many calls');
     // Every one of these requests fits.
     for (const { body } of upstream.requests)
       expect(tokensOf([body.messages, body.tools])).toBeLessThan(window);
@@ -343,7 +352,7 @@ describe('a search', () => {
     expect(choices[0]!.message.content).toBe('Read.');
     for (const { body } of upstream.requests)
       expect(tokensOf([body.messages, body.tools])).toBeLessThan(window);
-    expect(JSON.stringify(upstream.requests.at(-1)!.body.messages)).toContain('too long for the context');
+    expect(JSON.stringify(upstream.requests.at(-1)!.body.messages!)).toContain('too long for the context');
   });
 });
 
