@@ -604,6 +604,14 @@ export const configSchema = z.strictObject({
           params: { hint: 'Set issuer, audience and jwksUrl of `identity` together, or none of them.' },
         });
     }),
+  mcp: z.strictObject({
+    session: setting(
+      word,
+      'PALIMPSEST_MCP_SESSION',
+      'session that the tools of `palimpsest mcp` read',
+      'each call names its session',
+    ),
+  }),
   metrics: z.strictObject({
     address: setting(
       hostAndPort('Write e.g. 127.0.0.1:9464, or 0.0.0.0:9464 inside a container.'),
