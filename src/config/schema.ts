@@ -153,8 +153,13 @@ const upstreamUrl = z.string().refine(
   },
 );
 
-const upstreamName = z.string().regex(/^(?!v\d)[a-z][a-z0-9-]{0,40}$/, {
-  error: 'is not the name of an upstream: lower-case letters, digits and `-`, and no version such as v1',
+const upstreamsSchema = z.record(z.string(), upstreamUrl).superRefine((upstreams, context) => {
+  for (const name of Object.keys(upstreams))
+    if (!/^(?!v\d)[a-z][a-z0-9-]{0,40}$/.test(name))
+      context.addIssue({
+        ...{ code: 'custom', path: [name], message: 'is not the name of an upstream' },
+        params: { hint: 'Use lower-case letters, digits and `-`, and no version such as v1.' },
+      });
 });
 
 export const configSchema = z.strictObject({
@@ -505,13 +510,13 @@ export const configSchema = z.strictObject({
       '7281',
     ),
     upstreams: setting(
-      z.preprocess(pairsOf, z.record(upstreamName, upstreamUrl).default({})),
+      z.preprocess(pairsOf, upstreamsSchema.default({})),
       'PALIMPSEST_GATEWAY_UPSTREAMS',
       'the providers that the gateway may reach, by name: `openai=https://api.openai.com,…`, in the file an object. `/openai/v1/…` leads to the one of that name, `/v1/…` to the first one',
       'none; `palimpsest gateway` needs one',
     ),
     keys: setting(
-      z.record(upstreamName, z.string().min(16)).default({}),
+      z.record(z.string().min(1), z.string().min(16)).default({}),
       'PALIMPSEST_GATEWAY_KEYS',
       'keys of providers, by the name of the upstream: `openai:key,…`, in the file an object. The key replaces that of the client. Every request to such an upstream needs access to Palimpsest, as one with a session does',
       "the client's key passes through",
