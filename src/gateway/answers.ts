@@ -11,6 +11,7 @@ import type { Json } from '../conversation/message.js';
 import { textOf } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
 import { formatOf } from '../formats/index.js';
+import { itemDigest } from '../formats/list-digest.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
 import type { Protocol } from './protocols/protocol.js';
 
@@ -19,9 +20,9 @@ export interface Kept {
   /** Session with the list. */
   session: string;
   protocol: Protocol;
-  /** Number of items of the list, and the last of them. */
+  /** Number of items of the list, and what the last of them says. */
   items: number;
-  last: Json;
+  last: string;
   /** Last message of the log that the list stands for. */
   throughSeq: number;
   /** What the log gets. */
@@ -80,7 +81,7 @@ export class Answers {
     const kept = this.#kept.peek(key);
     if (!kept) return null;
     const { items, last, protocol, shown, isPart, stored, usage } = kept;
-    if (list.length <= items || JSON.stringify(list[items - 1]) !== JSON.stringify(last)) return null;
+    if (list.length <= items || itemDigest(list[items - 1] ?? null) !== last) return null;
     const rest = list.slice(items);
     const end = rest.findIndex((item) => !protocol.isAnswer(item));
     const answer = end < 0 ? rest : rest.slice(0, end);

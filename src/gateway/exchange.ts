@@ -72,7 +72,8 @@ async function pass(exchange: Exchange, body: Buffer): Promise<void> {
   const read = await reader.end();
   if (read?.complete) {
     const { items, usage } = read;
-    begun.answered({ messages: Promise.resolve(items), shown: items, isPart: false, usage });
+    const messages = Promise.resolve(protocol.again(items, exchange.body));
+    begun.answered({ messages, shown: items, isPart: false, usage });
   }
   outgoing.end();
 }
@@ -278,8 +279,8 @@ class Conversation {
 
   /** The answer with the results of those calls that the client does not see. */
   async #whole({ items }: Answer, ours: readonly Call[]): Promise<Json[]> {
-    const { protocol } = this.#exchange;
-    const said = [...this.#said, ...items];
+    const { protocol, body } = this.#exchange;
+    const said = [...this.#said, ...protocol.again(items, body)];
     return ours.length === 0 ? said : [...said, ...protocol.results(await this.#results(ours))];
   }
 

@@ -231,7 +231,8 @@ class Gateway {
     figures.ownSeconds = (performance.now() - began) / 1000;
     await answerRequest({
       ...{ forwarder: this.#forwarder, target, protocol, incoming, outgoing, bytes, signal, ...opened },
-      own: opened.begun.session === session ? {} : { 'x-palimpsest-session': opened.begun.session },
+      own:
+        opened.begun.session === session ? {} : { 'x-palimpsest-session': encodeURI(opened.begun.session) },
       mostAnswerBytes: this.settings.bodyLimitBytes,
       recovered: () => figures.recovered++,
     });

@@ -6,6 +6,7 @@ import type { SessionContext } from '../contract/context.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
 import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { itemDigest } from '../formats/list-digest.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { asCaller, type Lane } from '../store/connection/places.js';
 import { counterFor } from '../tokens/counter.js';
@@ -114,7 +115,13 @@ export class Sessions {
       as,
       answered: (answer) => {
         const { throughSeq } = found;
-        const kept = { ...answer, protocol, items: list.length, last: list.at(-1) ?? null, throughSeq };
+        const kept = {
+          ...answer,
+          protocol,
+          items: list.length,
+          last: itemDigest(list.at(-1) ?? null),
+          throughSeq,
+        };
         const append = (turn: Parameters<GatewayClient['appendTurn']>[0]) =>
           asCaller({ tenant, lane: 'hot' }, () => client.appendTurn(turn));
         // A smaller context than that of the session says nothing about the session's counts.

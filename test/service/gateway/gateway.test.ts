@@ -1,4 +1,5 @@
 /** The gateway as HTTP: what passes unchanged, what is stored, and every kind of fault on either side. */
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
@@ -434,6 +435,25 @@ describe('access', () => {
     expect(upstream.requests).toEqual([]);
   });
 
+  test('the key names the tenant: the same session of two tenants is two sessions', async () => {
+    const sha256 = createHash('sha256').update('key-of-another').digest('hex');
+    const own = createHash('sha256').update(key).digest('hex');
+    const tokens = [
+      { tenant: stack.queuePrefix, sha256: own },
+      { tenant: 'another', sha256 },
+    ];
+    const { address } = await gateway({ tokens });
+    await send(`${address}${completions}`, {
+      body: bodyOf([user('Ours.')]),
+      headers: sessionHeaders('tenants'),
+    });
+    const headers = sessionHeaders('tenants', { 'x-palimpsest-key': 'key-of-another' });
+    await send(`${address}${completions}`, { body: bodyOf([user('Theirs.')]), headers });
+    expect(await replayed('tenants')).toEqual([user('Ours.')]);
+    const { messages } = await stack.palimpsest.forTenant('another').context({ session: 'tenants' });
+    expect(messages).toEqual([user('Theirs.')]);
+  });
+
   test('nobody uses the key of the configuration without access', async () => {
     const { address } = await gateway({ keys: { scripted: 'operator-secret' } });
     const body = bodyOf([user('One.')]);
@@ -728,6 +748,25 @@ describe('the client', () => {
     expect(zipped.status).toBe(415);
     // Without a session there is no limit.
     expect((await send(`${address}${completions}`, { body: large })).status).toBe(200);
+  });
+
+  test('is refused while others use all places', async () => {
+    let answer = (): void => undefined;
+    upstream.reply(async (received, response) => {
+      await new Promise<void>((resolve) => (answer = resolve));
+      await say({ text: 'Late.' }, received, response);
+    });
+    const { address } = await gateway({ maxInFlight: 1 });
+    const first = send(`${address}${completions}`, { body: bodyOf([user('One.')]) });
+    await expect.poll(() => upstream.requests.length).toBe(1);
+    const second = await send(`${address}${completions}`, { body: bodyOf([user('One.')]) });
+    expect(second).toMatchObject({
+      ...{ status: 503, json: { error: { code: 'Api.Overloaded' } }, headers: { 'x-should-retry': 'true' } },
+    });
+    answer();
+    expect((await first).status).toBe(200);
+    upstream.reply(() => ({ text: 'Hello.' }));
+    expect((await send(`${address}${completions}`, { body: bodyOf([user('One.')]) })).status).toBe(200);
   });
 
   test('sends what is no list of messages: the provider judges it', async () => {

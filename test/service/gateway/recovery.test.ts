@@ -80,6 +80,11 @@ const tool = {
 };
 const tools = [{ type: 'function' as const, function: tool }];
 
+const markedUser = (text: string): Anthropic.MessageParam => ({
+  role: 'user',
+  content: [{ type: 'text', text, cache_control: { type: 'ephemeral' } }],
+});
+
 /** Says one after the other. */
 function inTurn(...answers: Said[]): void {
   let next = 0;
@@ -234,8 +239,10 @@ describe('a search', () => {
       max_tokens: 100,
       tools: [{ name: 'look', input_schema: { type: 'object' as const } }],
     };
+    // The mark moves with the newest message, as clients do it.
+    const marked = [...history, markedUser('Which colour has the harbour?')];
     const { content, stop_reason: reason } = await anthropic.messages
-      .stream({ ...request, messages: list })
+      .stream({ ...request, messages: marked })
       .finalMessage();
     expect({ reason, content }).toMatchObject({
       reason: 'tool_use',
