@@ -48,12 +48,13 @@ type Append = (turn: Turn) => Promise<unknown>;
 /** What `sync` has to know about a list that goes on after an answer. */
 export type Continuing = Pick<SyncRequest, 'instead' | 'usage' | 'at'>;
 
-/** Answers that are kept at most; beyond it the oldest are stored at once. */
-const mostKept = 10_000;
+/** Characters of the answers that are kept at most; beyond it the oldest are stored at once. */
+const mostKept = 64 * 1024 * 1024;
 
 export class Answers {
   readonly #kept = new LRUCache<string, Waiting>({
-    max: mostKept,
+    maxSize: mostKept,
+    sizeCalculation: ({ shown }) => 1_000 + JSON.stringify(shown).length,
     dispose: (waiting, _, reason) => {
       clearTimeout(waiting.timer);
       if (reason === 'evict') void this.#store(waiting);
@@ -91,7 +92,8 @@ export class Answers {
     // The client may have changed the answer; then it is the client's.
     const gist = gistOf(protocol, answer);
     if (gist === null || gist !== gistOf(protocol, shown)) return now;
-    const messages = (await kept.messages) as Turn['messages'];
+    const messages = (await kept.messages.catch(() => null)) as Turn['messages'] | null;
+    if (messages === null) return now;
     return { ...now, instead: { at: items, items: answer.length, messages } };
   }
 

@@ -135,7 +135,7 @@ class Conversation {
     const { outgoing, own } = this.#exchange;
     for (let number = 1; ; number++) {
       const head = await this.#ask();
-      const kind = decompressor(head) === 'unknown' ? null : kindOf(head);
+      const kind = kindOf(head);
       if (kind === null || (outgoing.headersSent && kind === 'json')) {
         if (!outgoing.headersSent) return passAnswer(head, outgoing, own);
         return this.#fail(await failureIn(head));
@@ -143,7 +143,7 @@ class Conversation {
       const round = kind === 'stream' ? await this.#readStream(head) : await this.#readWhole(head);
       if (round === null) return;
       const { said } = round;
-      this.#usage.first ??= said.usage;
+      if (number === 1) this.#usage.first = said.usage;
       const ours = said.calls.filter(({ name }) => isRecoveryTool(name));
       const goesOn = said.complete && ours.length > 0 && ours.length === said.calls.length;
       if (!goesOn || number >= 2 * mostRounds) return this.#end(round, ours);
@@ -302,7 +302,7 @@ const unreadable = failed('The history cannot be read now.', 'Answer with what y
 
 async function* plainBytes(answer: IncomingMessage): AsyncGenerator<Buffer> {
   const decompress = decompressor(answer);
-  if (decompress === null || decompress === 'unknown') yield* answer as AsyncIterable<Buffer>;
+  if (decompress === null) yield* answer as AsyncIterable<Buffer>;
   else {
     // Only one of both is read, and it fails for both.
     answer.once('error', (error) => decompress.destroy(error));
@@ -312,7 +312,7 @@ async function* plainBytes(answer: IncomingMessage): AsyncGenerator<Buffer> {
 
 async function decompressedWhole(answer: IncomingMessage, bytes: Buffer, most: number): Promise<Buffer> {
   const decompress = decompressor(answer);
-  if (decompress === null || decompress === 'unknown') return bytes;
+  if (decompress === null) return bytes;
   decompress.on('error', () => undefined).end(bytes);
   const chunks: Buffer[] = [];
   let left = most;

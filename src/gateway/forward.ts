@@ -165,16 +165,23 @@ export async function write(
 }
 
 /** Returns a stream that decompresses the body; null if it is not compressed. */
-export function decompressor({ headers }: http.IncomingMessage): Transform | 'unknown' | null {
-  const encoding = (headers['content-encoding'] ?? 'identity').trim().toLowerCase();
-  if (encoding === 'identity' || encoding === '') return null;
-  return decompressors[encoding]?.() ?? 'unknown';
+export function decompressor(answer: http.IncomingMessage): Transform | null {
+  return decompressors.get(encodingOf(answer))?.() ?? null;
 }
 
+/** Whether the body can be read here. */
+export function hasKnownEncoding(answer: http.IncomingMessage): boolean {
+  const encoding = encodingOf(answer);
+  return encoding === '' || encoding === 'identity' || decompressors.has(encoding);
+}
+
+const encodingOf = ({ headers }: http.IncomingMessage): string =>
+  (headers['content-encoding'] ?? '').trim().toLowerCase();
+
 const flush = { flush: zlib.constants.Z_SYNC_FLUSH };
-const decompressors: Readonly<Record<string, () => Transform>> = {
-  gzip: () => zlib.createGunzip(flush),
-  'x-gzip': () => zlib.createGunzip(flush),
-  deflate: () => zlib.createInflate(flush),
-  br: () => zlib.createBrotliDecompress({ flush: zlib.constants.BROTLI_OPERATION_FLUSH }),
-};
+const decompressors = new Map<string, () => Transform>([
+  ['gzip', () => zlib.createGunzip(flush)],
+  ['x-gzip', () => zlib.createGunzip(flush)],
+  ['deflate', () => zlib.createInflate(flush)],
+  ['br', () => zlib.createBrotliDecompress({ flush: zlib.constants.BROTLI_OPERATION_FLUSH })],
+]);

@@ -4,13 +4,14 @@ import type { Transform } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { isFields } from '../formats/content.js';
 import type { Json } from '../conversation/message.js';
-import { decompressor } from './forward.js';
+import { decompressor, hasKnownEncoding } from './forward.js';
 import type { Answer, Collector, Protocol } from './protocols/protocol.js';
 import { EventSplitter, jsonIn } from './sse.js';
 
 /** `stream`: server-sent events. `json`: one value. Null: an error, or nothing that is known here. */
-export function kindOf({ statusCode, headers }: IncomingMessage): 'stream' | 'json' | null {
-  if (statusCode !== 200) return null;
+export function kindOf(answer: IncomingMessage): 'stream' | 'json' | null {
+  const { statusCode, headers } = answer;
+  if (statusCode !== 200 || !hasKnownEncoding(answer)) return null;
   const type = headers['content-type'] ?? '';
   if (/^text\/event-stream\b/i.test(type)) return 'stream';
   return /^application\/json\b/i.test(type) ? 'json' : null;
@@ -32,9 +33,8 @@ export class AnswerReader {
   ) {
     this.#left = mostBytes;
     this.#collector = protocol.collector();
-    const decompress = decompressor(answer);
-    this.#isLost = kindOf(answer) === null || decompress === 'unknown';
-    this.#decompress = decompress === 'unknown' ? null : decompress;
+    this.#isLost = kindOf(answer) === null;
+    this.#decompress = decompressor(answer);
     this.#decompress
       ?.on('data', (bytes: Buffer) => this.#read(bytes))
       .on('error', () => {

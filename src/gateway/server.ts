@@ -183,6 +183,11 @@ class Gateway {
       return this.#pass(visit, target);
     const given = header ?? (isJson(incoming) ? undefined : null);
     if (given === null) return this.#pass(visit, target);
+    // No body is read for nobody; every other failure is met when the session is opened.
+    if (header !== undefined)
+      await this.#access(visit).catch((error: unknown) => {
+        if (isFailure(error, 'Api.Unauthorized')) throw error;
+      });
     await this.#withBody(visit, async (bytes) => {
       const session = given ?? fieldIn(parsed(bytes), sessionField ?? '');
       if (session === undefined) return this.#pass(visit, target, bytes);
@@ -272,7 +277,8 @@ class Gateway {
 
   async #accessOf({ headers: given, socket }: IncomingMessage): Promise<TokenAccess> {
     const { 'x-palimpsest-key': key, authorization: _provider, ...others } = given;
-    const bearer = key === undefined ? {} : { authorization: `Bearer ${String(key)}` };
+    // A client whose variable is not set sends an empty header.
+    const bearer = key === undefined || key === '' ? {} : { authorization: `Bearer ${String(key)}` };
     try {
       return await this.#accessBy({ headers: { ...others, ...bearer }, socket });
     } catch (error) {

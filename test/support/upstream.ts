@@ -19,7 +19,7 @@ export interface Part {
   tool_calls?: Part[];
 }
 
-export interface Body {
+interface Body {
   model?: string;
   stream?: boolean;
   messages?: Part[];

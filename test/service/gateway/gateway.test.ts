@@ -435,6 +435,17 @@ describe('access', () => {
     expect(upstream.requests).toEqual([]);
   });
 
+  test('is checked before the body is read', async () => {
+    const { address } = await gateway();
+    const headers = sessionHeaders('slow-body', { 'x-palimpsest-key': 'wrong', 'content-length': '1000000' });
+    const request = httpRequest(`${address}${completions}`, { method: 'POST', headers });
+    request.on('error', () => undefined).flushHeaders();
+    const [response] = (await once(request, 'response')) as [IncomingMessage];
+    expect(response.statusCode).toBe(401);
+    expect(response.headers.connection).toBe('close');
+    request.destroy();
+  });
+
   test('the key names the tenant: the same session of two tenants is two sessions', async () => {
     const sha256 = createHash('sha256').update('key-of-another').digest('hex');
     const own = createHash('sha256').update(key).digest('hex');

@@ -4,7 +4,7 @@ import type { SyncRequest } from '../../../src/contract/sync.js';
 import type { FormatName } from '../../../src/conversation/format-names.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
-import { Palimpsest } from '../../../src/library/palimpsest.js';
+import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { failure } from '../../conformance/case.js';
 import { startStack, type Stack } from '../../support/stack.js';
 
@@ -181,7 +181,7 @@ function withIds(items: Json[], turn: number): Json[] {
   return items.map((item, index) => {
     if (item === null || typeof item !== 'object' || !('data' in item)) return item;
     const { data } = item;
-    return { ...item, data: { id: `given-${turn}-${index}`, ...(data as object) } } as Json;
+    return { ...item, data: { id: `given-${turn}-${index}`, ...(data as object) } };
   });
 }
 
@@ -319,7 +319,7 @@ describe('a list that says the same in another form', () => {
     ],
   ])('%s', async (name, format, first, second) => {
     const session = `same-${name}`;
-    await palimpsest.sync({ session, format, messages: first as Messages });
+    await palimpsest.sync({ session, format, messages: first });
     const next = { role: 'user', content: 'Two.' };
     const messages = [...second, next] as Messages;
     expect(await palimpsest.sync({ session, messages })).toMatchObject({ known: first.length, edited: null });
