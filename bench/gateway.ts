@@ -49,7 +49,8 @@ export async function gateway(servers: Servers): Promise<BenchResult> {
   const agent = new Agent({ keepAlive: true });
   try {
     const figures: Figure[] = [];
-    for (const size of sizes) figures.push(...(await measure(size, { direct, gateway: child.address }, agent)));
+    for (const size of sizes)
+      figures.push(...(await measure(size, { direct, gateway: child.address }, agent)));
     return {
       figures,
       notes: [
@@ -85,7 +86,11 @@ async function measure(
       const [question, , , , , answer] = agentTurn(tokens, seed + 1);
       if (question) list.push(question);
       const body = JSON.stringify({ model: 'gpt-4.1', stream: true, messages: list });
-      const headers = { 'content-type': 'application/json', 'x-palimpsest-session': session, 'x-palimpsest-key': key };
+      const headers = {
+        'content-type': 'application/json',
+        'x-palimpsest-session': session,
+        'x-palimpsest-key': key,
+      };
       const times = {
         direct: await firstBytes(addresses.direct, body, headers, agent),
         gateway: await firstBytes(addresses.gateway, body, headers, agent),
