@@ -3,7 +3,6 @@ import { createHash } from 'node:crypto';
 import { idFault, type SessionIds } from '../contract/ids.js';
 import type { SessionContext } from '../contract/context.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
-import type { AppendedTurn } from '../contract/turns.js';
 import { type Json, MessagesText, textOfShared } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/json.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
@@ -16,7 +15,7 @@ import { currentCaller } from '../store/connection/places.js';
 import { type Query, reading } from '../store/connection/transaction.js';
 import type { SessionRow } from '../store/sessions/session-row.js';
 import { findSession } from '../store/sessions/sessions.js';
-import { append } from './append.js';
+import { store } from './append.js';
 import type { Connections } from './connections.js';
 import { readContextOf } from './context.js';
 
@@ -100,9 +99,14 @@ async function synchronized(
   list: List,
   request: Request,
 ): Promise<Synced> {
-  const [ids, row] = await sessionInUse(connections, origin);
+  // Most sessions have no fork that continues them: the list is looked for at the same time.
+  const [[ids, row], found] = await Promise.all([
+    sessionInUse(connections, origin),
+    knownPart(connections, origin, list),
+  ]);
   const lastSeq = row ? row.nextSeq - 1 : 0;
-  const { common, complete } = row ? await compared(connections, row, list) : nothing;
+  const known = ids === origin ? found : await knownPart(connections, ids, list);
+  const { common, complete } = row ? await compared(connections, row, list, known) : nothing;
   const edited = complete ? null : { commonSeq: common.throughSeq, lastSeq };
   if (edited && request.onEdit !== 'append' && request.onEdit !== 'fork')
     throw listEdited(ids.session, edited);
@@ -110,13 +114,15 @@ async function synchronized(
     edited && request.onEdit === 'fork'
       ? { ids: await continued(connections, origin, ids, common.throughSeq), lastSeq: common.throughSeq }
       : { ids, lastSeq };
-  const stored = await storeRest(connections, target, list, common, request);
+  const turn = await storeRest(connections, target, list, common, request);
   const shape = request.budget === undefined ? {} : { budget: request.budget };
   const { session, context } = await readContextOf(connections, target.ids, shape);
   const unchanged = await noteContext(connections, session, context, list.held);
+  const stored = turn && { ...turn.stored, signalled: await turn.signalled };
   return {
     ...{ session: target.ids.session, known: knownOf(list, common.items), stored, edited },
-    ...{ throughSeq: stored?.throughSeq ?? target.lastSeq, unchanged, context },
+    // The list may be known since another writer stored it, which came after the session was read.
+    ...{ throughSeq: stored?.throughSeq ?? Math.max(target.lastSeq, common.throughSeq), unchanged, context },
   };
 }
 
@@ -144,22 +150,22 @@ async function compared(
   { pool }: Connections,
   row: SessionRow,
   list: List,
+  known: Common | null,
 ): Promise<{ common: Common; complete: boolean }> {
   if (list.items.length === 0) return { common: { items: 0, throughSeq: row.nextSeq - 1 }, complete: true };
-  const known = (await knownPart(pool, row, list)) ?? nothing.common;
   const query = reading(pool, row);
-  const along = await alongLog(query, row, list, known);
+  const along = await alongLog(query, row, list, known ?? nothing.common);
   if (along.complete || along.common.items > 0) return along;
   const newest = await newestPart(query, row, list);
   return newest ? { common: newest, complete: true } : along;
 }
 
 async function knownPart(
-  pool: Connections['pool'],
-  row: SessionRow,
+  { pool }: Connections,
+  ids: SessionIds,
   { held: { digests }, instead: { at, held, logged } }: List,
 ): Promise<Common | null> {
-  const found = await longestKnown(pool, row, digests);
+  const found = await longestKnown(pool, ids, digests);
   if (!found || found.items <= at) return found;
   return found.items < at + held ? null : { ...found, items: found.items - held + logged };
 }
@@ -256,7 +262,7 @@ async function storeRest(
   { items, held }: List,
   common: Common,
   { at, format, policy, usage }: Request,
-): Promise<AppendedTurn | null> {
+): Promise<Awaited<ReturnType<typeof store>> | null> {
   const digest = held.digests.at(-1);
   if (digest === undefined) return null;
   const list = { digest, items: held.items.length };
@@ -272,7 +278,7 @@ async function storeRest(
     ...(policy === undefined || lastSeq > 0 ? {} : { policy }),
     ...(usage === undefined ? {} : { usage }),
   };
-  return append(connections, ids, turn, list);
+  return store(connections, ids, turn, list);
 }
 
 /**
@@ -285,10 +291,17 @@ async function noteContext(
   { messages }: SessionContext,
   held: Held,
 ): Promise<boolean> {
+  if (areSame(messages, held.items)) return true;
   const { digests } = await heldList(messages);
   const digest = digests.at(-1);
   if (digest === held.digests.at(-1)) return true;
   if (digest !== undefined)
     await noteList(reading(pool, session), session, { digest, items: messages.length }, session.nextSeq - 1);
   return false;
+}
+
+/** Whether two lists have the same text, which is faster to see than the same digest. */
+function areSame(messages: readonly unknown[], items: readonly Json[]): boolean {
+  if (messages.length !== items.length) return false;
+  return messages.every((message, index) => JSON.stringify(message) === JSON.stringify(items[index]));
 }
