@@ -13,6 +13,7 @@ import { backfill } from './backfill.js';
 import { chunks32 } from './chunks.js';
 import { economics } from './economics.js';
 import { type BenchResult, type Figure, shown } from './figures.js';
+import { gateway } from './gateway.js';
 import { http } from './http.js';
 import { overhead } from './overhead.js';
 import { live } from './live/main.js';
@@ -35,6 +36,7 @@ const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   memory,
   backfill,
   http,
+  gateway,
 };
 
 /** Benches of the pure core. */

@@ -9,6 +9,7 @@ import ts from 'typescript';
 /** From the top down. `src/` is left out of the names. */
 const floors = [
   ['cli', 'index.ts'],
+  ['gateway', 'mcp'],
   ['api', 'worker', 'http-client', 'adapters', 'workflows'],
   ['library', 'activities'],
   ['import', 'erase', 'process'],

@@ -9,9 +9,14 @@ import { Refused, unauthorized } from './problem.js';
 import { type ApiService, type CompleteSettings, type ConfiguredToken, isLoopback } from './settings.js';
 
 /** Throws `Api.Unauthorized`, and `Store.Unavailable` or `Identity.Unavailable` if the token cannot be checked now. */
-export type AccessOf = (request: IncomingMessage) => Promise<TokenAccess>;
+export type AccessOf = (request: Asking) => Promise<TokenAccess>;
 
-export function accessOf(settings: CompleteSettings, service: Pick<ApiService, 'accessByToken'>): AccessOf {
+type Asking = Pick<IncomingMessage, 'headers' | 'socket'>;
+
+export function accessOf(
+  settings: Pick<CompleteSettings, 'tokens' | 'identity' | 'requireToken'>,
+  service: Pick<ApiService, 'accessByToken'>,
+): AccessOf {
   const configured = configuredTokens(settings.tokens);
   const identity = settings.identity && identityProvider(settings.identity);
   return async (request) => {
@@ -42,7 +47,7 @@ function configuredTokens(tokens: readonly ConfiguredToken[]): (token: string) =
   };
 }
 
-function local(request: IncomingMessage): TokenAccess {
+function local(request: Asking): TokenAccess {
   const path = foreignPart(request);
   if (path === null) return { tenant: 'default', scopes };
   throw new Refused(403, 'Api.Unauthorized', 'Without tokens the API serves only callers on this machine.', {
@@ -52,7 +57,7 @@ function local(request: IncomingMessage): TokenAccess {
 }
 
 /** Whether the caller is a program on this machine. */
-export function isLocal(request: IncomingMessage): boolean {
+export function isLocal(request: Asking): boolean {
   return foreignPart(request) === null;
 }
 
@@ -60,7 +65,7 @@ export function isLocal(request: IncomingMessage): boolean {
  * Returns the part of a request that shows that its caller is not on this machine; null if no part does. A request through a
  * proxy on this machine, to another name of this address, or from a page of another site also has such a part.
  */
-function foreignPart({ headers, socket }: IncomingMessage): string | null {
+function foreignPart({ headers, socket }: Asking): string | null {
   const forwarded = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'].find((name) => name in headers);
   if (forwarded !== undefined) return `headers.${forwarded}`;
   if (!isLoopbackAddress(socket.remoteAddress)) return 'address';

@@ -7,7 +7,7 @@ import { payloadKeysSchema } from './payload-keys.js';
 import { defaultTurnLimits } from '../conversation/turn-limits.js';
 import { leastTokenBits } from './token-strength.js';
 import { tenantLimitsSchema } from '../policy/tenant-limits.js';
-import { flagOf, jsonOf, listOf, lowerCase, numberOf, weakToken } from './values.js';
+import { flagOf, jsonOf, listOf, lowerCase, numberOf, pairsOf, weakToken } from './values.js';
 
 export const workerRoles = ['workflow', 'database', 'model', 'backfill'] as const;
 /**
@@ -139,6 +139,28 @@ const jwksUrl = z
     },
   )
   .optional();
+
+/** An address without `/v1`, which the path of a request has. */
+const upstreamUrl = z.string().refine(
+  (text) => {
+    if (!hasScheme('http:', 'https:')(text)) return false;
+    const { username, password, search, hash, pathname } = new URL(text);
+    return [username, password, search, hash].every((part) => part === '') && !/\/v1\/?$/.test(pathname);
+  },
+  {
+    error: 'is not the base URL of a provider',
+    params: { hint: 'Write e.g. https://api.openai.com: without /v1, which the path of a request has.' },
+  },
+);
+
+const upstreamsSchema = z.record(z.string(), upstreamUrl).superRefine((upstreams, context) => {
+  for (const name of Object.keys(upstreams))
+    if (!/^(?!v\d)[a-z][a-z0-9-]{0,40}$/.test(name))
+      context.addIssue({
+        ...{ code: 'custom', path: [name], message: 'is not the name of an upstream' },
+        params: { hint: 'Use lower-case letters, digits and `-`, and no version such as v1.' },
+      });
+});
 
 export const configSchema = z.strictObject({
   databaseUrl: setting(
@@ -475,6 +497,76 @@ export const configSchema = z.strictObject({
       'time for running requests to finish after SIGTERM',
     ),
   }),
+  gateway: z.strictObject({
+    host: setting(
+      z.string().min(1).default('127.0.0.1'),
+      'PALIMPSEST_GATEWAY_HOST',
+      'address on which the gateway listens; on any address but loopback every request with a session needs a token',
+    ),
+    port: setting(
+      wholeOr(0, 7281, 65_535),
+      'PALIMPSEST_GATEWAY_PORT',
+      'port of the gateway; 0 for a free one',
+      '7281',
+    ),
+    upstreams: setting(
+      z.preprocess(pairsOf, upstreamsSchema.default({})),
+      'PALIMPSEST_GATEWAY_UPSTREAMS',
+      'the providers that the gateway may reach, by name: `openai=https://api.openai.com,…`, in the file an object. `/openai/v1/…` leads to the one of that name, `/v1/…` to the first one',
+      'none; `palimpsest gateway` needs one',
+    ),
+    keys: setting(
+      z.record(z.string().min(1), z.string().min(16)).default({}),
+      'PALIMPSEST_GATEWAY_KEYS',
+      'keys of providers, by the name of the upstream: `openai:key,…`, in the file an object. The key replaces that of the client. Every request to such an upstream needs access to Palimpsest, as one with a session does',
+      "the client's key passes through",
+    ),
+    sessionField: setting(
+      word,
+      'PALIMPSEST_GATEWAY_SESSION_FIELD',
+      'field of the request body that names the session if there is no header `x-palimpsest-session`, such as `metadata.session`',
+    ),
+    onFailure: setting(
+      z.preprocess(lowerCase, z.enum(['pass', 'refuse']).default('pass')),
+      'PALIMPSEST_GATEWAY_ON_FAILURE',
+      'what happens to a request whose session cannot be used, for instance because the database is away: `pass` sends it to the provider as it came, `refuse` answers with the failure',
+    ),
+    bodyLimitBytes: setting(
+      wholeOr(1_024, 32 * 1024 * 1024),
+      'PALIMPSEST_GATEWAY_BODY_LIMIT_BYTES',
+      'maximum size of the body of a request with a session, and of an answer that is stored',
+    ),
+    maxBodyBytes: setting(
+      wholeOr(1_024, 256 * 1024 * 1024),
+      'PALIMPSEST_GATEWAY_MAX_BODY_BYTES',
+      'maximum total size of the bodies of concurrent requests with a session; further ones are refused (503)',
+    ),
+    maxInFlight: setting(
+      wholeOr(1, 1_000),
+      'PALIMPSEST_GATEWAY_MAX_IN_FLIGHT',
+      'maximum number of concurrent requests; further ones are refused (503)',
+    ),
+    upstreamTimeoutMs: setting(
+      wholeOr(100, 600_000, 86_400_000),
+      'PALIMPSEST_GATEWAY_UPSTREAM_TIMEOUT_MS',
+      'time without a byte from the provider after which a request ends (504 before the answer has begun)',
+    ),
+    storeTimeoutMs: setting(
+      wholeOr(10, 10_000, 3_600_000),
+      'PALIMPSEST_GATEWAY_STORE_TIMEOUT_MS',
+      'maximum time that a request waits for its session; then `gateway.onFailure` applies',
+    ),
+    answerAfterMs: setting(
+      wholeOr(0, 60_000, 86_400_000),
+      'PALIMPSEST_GATEWAY_ANSWER_AFTER_MS',
+      'time after which an answer is stored that no further request of its session has',
+    ),
+    shutdownGraceMs: setting(
+      wholeOr(0, 10_000),
+      'PALIMPSEST_GATEWAY_SHUTDOWN_GRACE_MS',
+      'time for running requests to finish after SIGTERM',
+    ),
+  }),
   identity: z
     .strictObject({
       issuer: setting(
@@ -517,11 +609,19 @@ export const configSchema = z.strictObject({
           params: { hint: 'Set issuer, audience and jwksUrl of `identity` together, or none of them.' },
         });
     }),
+  mcp: z.strictObject({
+    session: setting(
+      word,
+      'PALIMPSEST_MCP_SESSION',
+      'session that the tools of `palimpsest mcp` read',
+      'each call names its session',
+    ),
+  }),
   metrics: z.strictObject({
     address: setting(
       hostAndPort('Write e.g. 127.0.0.1:9464, or 0.0.0.0:9464 inside a container.'),
       'PALIMPSEST_METRICS_ADDRESS',
-      'address on which a worker serves `/metrics`, `/healthz` and `/readyz`, as host:port',
+      'address on which a worker or a gateway serves `/metrics`, `/healthz` and `/readyz`, as host:port',
       'off',
     ),
   }),
@@ -545,7 +645,7 @@ export const configSchema = z.strictObject({
   logFormat: setting(
     z.preprocess(lowerCase, z.enum(['json', 'text']).default('json')),
     'LOG_FORMAT',
-    'format of the logs of worker and API: `json` (one object per line) or `text`',
+    'format of the logs of worker, API and gateway: `json` (one object per line) or `text`',
   ),
 });
 

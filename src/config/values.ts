@@ -26,6 +26,15 @@ export function listOf(value: unknown): unknown {
   );
 }
 
+/** `name=value,…` as an object. */
+export function pairsOf(value: unknown): unknown {
+  if (text(value) === undefined) return value;
+  const pairs = (listOf(value) as string[]).map(
+    (entry) => /^([^=]*)=(.*)$/.exec(entry.trim()) ?? [entry, entry, ''],
+  );
+  return Object.fromEntries(pairs.map(([, name, given]) => [name, given]));
+}
+
 /** An object of JSON. */
 export function jsonOf(value: unknown): unknown {
   try {
@@ -99,5 +108,6 @@ export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
   'llm.apiKey': secretOf,
   'embeddings.apiKey': secretOf,
   'api.tokens': tokensOf,
+  'gateway.keys': keysOf,
   inlineTurnKeys: keysOf,
 };

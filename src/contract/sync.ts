@@ -4,7 +4,7 @@ import { component } from './schema.js';
 import { contextExample, contextRequest, type SessionContext, sessionContext } from './context.js';
 import { appendedTurn, chatExample, sentMessages, turnFields, type Turn } from './turns.js';
 
-const { at, format, policy, usage } = turnFields;
+const { format, policy, usage } = turnFields;
 const { budget } = contextRequest.shape;
 
 export const syncBody = component(
@@ -22,7 +22,18 @@ export const syncBody = component(
           '`fork`: go on in a fork that ends where list and log part; later calls use this fork. `append`: append what follows ' +
           'the part that both have. Default: `refuse`.',
       ),
-    ...{ at, format, policy, usage, budget },
+    instead: z
+      .strictObject({
+        at: z.int().min(0).describe('Index of the first of these items in `messages`.'),
+        items: z.int().min(1).describe('Number of these items.'),
+        messages: sentMessages('The messages that the log gets in place of these items.', { minItems: 1 }),
+      })
+      .optional()
+      .describe(
+        'Items of the list for which the log has other messages: a caller in front of an agent answers some calls of the model ' +
+          'itself, and the agent holds the answer without them. It has no effect if the session knows these items already.',
+      ),
+    ...{ at: turnFields.at, format, policy, usage, budget },
   }),
   {
     description: 'A list of messages, of which the session stores what it does not have.',
@@ -33,7 +44,10 @@ export const syncBody = component(
 /** A request whose messages may be JSON text. */
 export type SyncOrText = z.infer<typeof syncBody>;
 
-export type SyncRequest = Omit<SyncOrText, 'messages'> & { messages: Turn['messages'] };
+export type SyncRequest = Omit<SyncOrText, 'messages' | 'instead'> & {
+  messages: Turn['messages'];
+  instead?: { at: number; items: number; messages: Turn['messages'] };
+};
 
 export type Synced<Message = unknown, System = unknown> = Omit<z.infer<typeof synced>, 'context'> & {
   context: SessionContext<Message, System>;
@@ -55,6 +69,12 @@ export const synced = component(
       })
       .nullable()
       .describe('Where the list and the log part; null if the list has the whole log.'),
+    throughSeq: z.int().describe('Last message of the log now.'),
+    unchanged: z
+      .boolean()
+      .describe(
+        'The messages of the context are those of the list: the list can be sent to the model as it is.',
+      ),
     context: sessionContext,
   }),
   {
@@ -65,6 +85,7 @@ export const synced = component(
         ...{ turnId: 'sync:9f86d081:0', fromSeq: 1, throughSeq: 1 },
         ...{ due: false, repeated: false, signalled: true, warnings: [] },
       },
+      ...{ throughSeq: 1, unchanged: true },
       context: contextExample,
     },
   },

@@ -6,12 +6,29 @@ import type { Connections } from './connections.js';
 
 /** Stores a turn, then signals the session's workflow. A turn stays stored even if the signal fails. */
 export async function append(
+  connections: Connections,
+  ids: SessionIds,
+  turn: Omit<TurnOrText, 'session'>,
+): Promise<AppendedTurn> {
+  const { stored, signalled } = await store(connections, ids, turn);
+  return { ...stored, signalled: await signalled };
+}
+
+/** A stored turn, and whether its signal has arrived, which other work need not wait for. */
+interface StoredTurn {
+  stored: Omit<AppendedTurn, 'signalled'>;
+  /** Never rejects. */
+  signalled: Promise<boolean>;
+}
+
+/** Stores a turn, and begins to signal the session's workflow. */
+export async function store(
   { pool, workflows, deployment, turnLimits }: Connections,
   ids: SessionIds,
   { turnId, messages, at, format, policy, expectedSeq, usage }: Omit<TurnOrText, 'session'>,
   list?: HeldList,
-): Promise<AppendedTurn> {
-  const stored = await appendTurn(pool, {
+): Promise<StoredTurn> {
+  const { idleAfterMs, ...stored } = await appendTurn(pool, {
     ...ids,
     turnId,
     messages,
@@ -25,6 +42,6 @@ export async function append(
     ...(list === undefined ? {} : { list }),
   });
   const { fromSeq, throughSeq, due, repeated, warnings } = stored;
-  const signalled = await workflows.signalTurn(ids, { turnId, seq: throughSeq, due }, stored.idleAfterMs);
-  return { turnId, fromSeq, throughSeq, due, repeated, signalled, warnings };
+  const signalled = workflows.signalTurn(ids, { turnId, seq: throughSeq, due }, idleAfterMs);
+  return { stored: { turnId, fromSeq, throughSeq, due, repeated, warnings }, signalled };
 }

@@ -3,7 +3,6 @@ import { continuationId } from '../contract/continuation.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { SessionContext } from '../contract/context.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
-import type { AppendedTurn } from '../contract/turns.js';
 import { type Json, MessagesText, textOfShared } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/json.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
@@ -16,7 +15,7 @@ import { currentCaller } from '../store/connection/places.js';
 import { type Query, reading } from '../store/connection/transaction.js';
 import type { SessionRow } from '../store/sessions/session-row.js';
 import { findSession } from '../store/sessions/sessions.js';
-import { append } from './append.js';
+import { store } from './append.js';
 import type { Connections } from './connections.js';
 import { readContextOf } from './context.js';
 
@@ -26,12 +25,20 @@ const attempts = 5;
 /** Number of messages at the end of the log among which the beginning of a list is looked for. */
 const mostInPart = 2_000;
 
-type Request = Omit<SyncOrText, 'messages'>;
+type Request = Omit<SyncOrText, 'messages' | 'instead'>;
 
-/** A list with a digest for each of its beginnings. */
-interface List {
+/** The list that a caller holds, with a digest for each of its beginnings. */
+interface Held {
   items: readonly Json[];
   digests: readonly string[];
+}
+
+interface List {
+  held: Held;
+  /** What the log has for the list: its items, with others in place of some. */
+  items: readonly Json[];
+  /** Items `at` to `at + held` of the caller are `at` to `at + logged` of the log. */
+  instead: { at: number; held: number; logged: number };
 }
 
 /** Where a list and a log agree: the first items of the list stand for the log through `throughSeq`. */
@@ -43,9 +50,9 @@ interface Common {
 export async function sync(
   connections: Connections,
   ids: SessionIds,
-  { messages, ...request }: SyncOrText,
+  { messages, instead, ...request }: SyncOrText,
 ): Promise<Synced> {
-  const list = await listOf(messages);
+  const list = withOthers(await heldList(messages), instead);
   for (let attempt = 1; ; attempt++) {
     try {
       return await synchronized(connections, ids, list, request);
@@ -55,13 +62,35 @@ export async function sync(
   }
 }
 
-async function listOf(messages: unknown): Promise<List> {
+async function heldList(messages: unknown): Promise<Held> {
+  const items = itemsOf(messages, 'messages');
+  return { items, digests: await inSlices(listDigests(items), currentCaller()?.signal) };
+}
+
+function itemsOf(messages: unknown, path: string): readonly Json[] {
   const given: unknown =
     messages instanceof MessagesText ? JSON.parse(textOfShared(messages.bytes)) : messages;
-  if (!Array.isArray(given)) throw invalid('messages must be an array of messages', 'messages');
-  if (given === messages) checkPlainJson(given, 'messages');
-  const items = given as readonly Json[];
-  return { items, digests: await inSlices(listDigests(items), currentCaller()?.signal) };
+  if (!Array.isArray(given)) throw invalid(`${path} must be an array of messages`, path);
+  if (given === messages) checkPlainJson(given, path);
+  return given as readonly Json[];
+}
+
+function withOthers(held: Held, instead: SyncOrText['instead']): List {
+  const { items } = held;
+  if (instead === undefined) return { held, items, instead: { at: items.length, held: 0, logged: 0 } };
+  const end = instead.at + instead.items;
+  if (end > items.length)
+    throw invalid(
+      `instead names items ${instead.at} to ${end - 1}, but messages has ${items.length}`,
+      'instead.items',
+      'Count the items of `messages` from 0.',
+    );
+  const others = itemsOf(instead.messages, 'instead.messages');
+  return {
+    held,
+    items: [...items.slice(0, instead.at), ...others, ...items.slice(end)],
+    instead: { at: instead.at, held: instead.items, logged: others.length },
+  };
 }
 
 async function synchronized(
@@ -70,9 +99,14 @@ async function synchronized(
   list: List,
   request: Request,
 ): Promise<Synced> {
-  const [ids, row] = await sessionInUse(connections, origin);
+  // Most sessions have no fork that continues them: the list is looked for at the same time.
+  const [[ids, row], found] = await Promise.all([
+    sessionInUse(connections, origin),
+    knownPart(connections, origin, list),
+  ]);
   const lastSeq = row ? row.nextSeq - 1 : 0;
-  const { common, complete } = row ? await compared(connections, row, list) : nothing;
+  const known = ids === origin ? found : await knownPart(connections, ids, list);
+  const { common, complete } = row ? await compared(connections, row, list, known) : nothing;
   const edited = complete ? null : { commonSeq: common.throughSeq, lastSeq };
   if (edited && request.onEdit !== 'append' && request.onEdit !== 'fork')
     throw listEdited(ids.session, edited);
@@ -80,11 +114,22 @@ async function synchronized(
     edited && request.onEdit === 'fork'
       ? { ids: await continued(connections, origin, ids, edited), lastSeq: common.throughSeq, isNew: false }
       : { ids, lastSeq, isNew: row === null };
-  const stored = await storeRest(connections, { origin, ...target }, list, common, request);
+  const turn = await storeRest(connections, { origin, ...target }, list, common, request);
   const shape = request.budget === undefined ? {} : { budget: request.budget };
   const { session, context } = await readContextOf(connections, target.ids, shape);
-  await noteContext(connections, session, context, list);
-  return { session: target.ids.session, known: common.items, stored, edited, context };
+  const unchanged = await noteContext(connections, session, context, list.held);
+  const stored = turn && { ...turn.stored, signalled: await turn.signalled };
+  return {
+    ...{ session: target.ids.session, known: knownOf(list, common.items), stored, edited },
+    // The list may be known since another writer stored it, which came after the session was read.
+    ...{ throughSeq: stored?.throughSeq ?? Math.max(target.lastSeq, common.throughSeq), unchanged, context },
+  };
+}
+
+/** Number of the caller's items that the first items of the log stand for. */
+function knownOf({ instead: { at, held, logged } }: List, items: number): number {
+  if (items <= at) return items;
+  return items < at + logged ? at : items - logged + held;
 }
 
 const nothing = { common: { items: 0, throughSeq: 0 }, complete: true };
@@ -105,14 +150,24 @@ async function compared(
   { pool }: Connections,
   row: SessionRow,
   list: List,
+  known: Common | null,
 ): Promise<{ common: Common; complete: boolean }> {
   if (list.items.length === 0) return { common: { items: 0, throughSeq: row.nextSeq - 1 }, complete: true };
-  const known = (await longestKnown(pool, row, list.digests)) ?? { items: 0, throughSeq: 0 };
   const query = reading(pool, row);
-  const along = await alongLog(query, row, list, known);
+  const along = await alongLog(query, row, list, known ?? nothing.common);
   if (along.complete || along.common.items > 0) return along;
   const newest = await newestPart(query, row, list);
   return newest ? { common: newest, complete: true } : along;
+}
+
+async function knownPart(
+  { pool }: Connections,
+  ids: SessionIds,
+  { held: { digests }, instead: { at, held, logged } }: List,
+): Promise<Common | null> {
+  const found = await longestKnown(pool, ids, digests);
+  if (!found || found.items <= at) return found;
+  return found.items < at + held ? null : { ...found, items: found.items - held + logged };
 }
 
 /** Goes on in the log after a known beginning, item by item, for as long as list and log agree. */
@@ -195,13 +250,13 @@ async function continued(
 async function storeRest(
   connections: Connections,
   { origin, ids, lastSeq, isNew }: { origin: SessionIds; ids: SessionIds; lastSeq: number; isNew: boolean },
-  { items, digests }: List,
+  { items, held }: List,
   common: Common,
   { at, format, policy, usage }: Request,
-): Promise<AppendedTurn | null> {
-  const digest = digests.at(-1);
+): Promise<Awaited<ReturnType<typeof store>> | null> {
+  const digest = held.digests.at(-1);
   if (digest === undefined) return null;
-  const list = { digest, items: items.length, origin: origin.session };
+  const list = { digest, items: held.items.length, origin: origin.session };
   const messages = items.slice(common.items);
   if (messages.length === 0) {
     await noteList(reading(connections.pool, ids), ids, list, lastSeq);
@@ -214,18 +269,30 @@ async function storeRest(
     ...(policy === undefined || !isNew ? {} : { policy }),
     ...(usage === undefined ? {} : { usage }),
   };
-  return append(connections, ids, turn, list);
+  return store(connections, ids, turn, list);
 }
 
-/** Frameworks put the answered context in place of their list: it is known from now on. */
+/**
+ * Frameworks put the answered context in place of their list: it is known from now on. Returns whether it says the same as the
+ * list.
+ */
 async function noteContext(
   { pool }: Connections,
   session: SessionRow,
   { messages }: SessionContext,
-  list: List,
-): Promise<void> {
-  const { digests } = await listOf(messages);
+  held: Held,
+): Promise<boolean> {
+  if (areSame(messages, held.items)) return true;
+  const { digests } = await heldList(messages);
   const digest = digests.at(-1);
-  if (digest === undefined || digest === list.digests.at(-1)) return;
-  await noteList(reading(pool, session), session, { digest, items: messages.length }, session.nextSeq - 1);
+  if (digest === held.digests.at(-1)) return true;
+  if (digest !== undefined)
+    await noteList(reading(pool, session), session, { digest, items: messages.length }, session.nextSeq - 1);
+  return false;
+}
+
+/** Whether two lists have the same text, which is faster to see than the same digest. */
+function areSame(messages: readonly unknown[], items: readonly Json[]): boolean {
+  if (messages.length !== items.length) return false;
+  return messages.every((message, index) => JSON.stringify(message) === JSON.stringify(items[index]));
 }

@@ -31,6 +31,15 @@ export interface RequestFigures {
   seconds: number;
 }
 
+export interface GatewayFigures {
+  upstream: string | null;
+  endpoint: string | null;
+  status: number;
+  ownSeconds: number;
+  bypassed: string | null;
+  recovered: number;
+}
+
 /**
  * No compaction costs more in any currency. A larger sum comes from prices that are none, and the smaller costs of other
  * compactions could not be added to it exactly.
@@ -136,6 +145,28 @@ export class Metrics {
     short,
   );
 
+  readonly #gatewayRequests = this.#counter(
+    'gateway_requests_total',
+    'Requests through the gateway, by the interface of those with a session',
+    ['upstream', 'endpoint', 'status'],
+  );
+  readonly #gatewaySeconds = this.#histogram(
+    'gateway_own_seconds',
+    'Time until a request with a session went to the upstream',
+    ['endpoint'],
+    short,
+  );
+  readonly #gatewayBypassed = this.#counter(
+    'gateway_bypassed_total',
+    'Requests that passed without their session, by failure',
+    ['type'],
+  );
+  readonly #gatewayRecovered = this.#counter(
+    'gateway_recovery_calls_total',
+    'Calls of recovery tools that the gateway answered',
+    [],
+  );
+
   readonly #refusals = this.#counter('api_refusals_total', 'Requests refused because of a limit', ['limit']);
   readonly #callsBeyondLimits = this.#counter(
     'model_calls_beyond_limits_total',
@@ -222,6 +253,14 @@ export class Metrics {
   /** `route` is a pattern, or null for a path that matches none. */
   request({ method, route, status, seconds }: RequestFigures): void {
     this.#requests.observe({ method, route: route ?? 'none', status: String(status) }, seconds);
+  }
+
+  gatewayRequest({ upstream, endpoint, status, ownSeconds, bypassed, recovered }: GatewayFigures): void {
+    const labels = { upstream: upstream ?? 'none', endpoint: endpoint ?? 'none', status: String(status) };
+    this.#gatewayRequests.inc(labels);
+    if (endpoint !== null) this.#gatewaySeconds.observe({ endpoint }, ownSeconds);
+    if (bypassed !== null) this.#gatewayBypassed.inc({ type: bypassed });
+    this.#gatewayRecovered.inc(recovered);
   }
 
   /** `limit` is one of the names that problem documents use. */

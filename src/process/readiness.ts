@@ -56,7 +56,7 @@ interface StatusSettings {
   /** Text of `/metrics`. */
   metrics: () => Promise<string>;
   /** Body of `/readyz`, and whether the process is ready. */
-  readiness: () => Promise<Readiness & { ready: boolean; polling: boolean }>;
+  readiness: () => Promise<Readiness & { ready: boolean; polling?: boolean }>;
 }
 
 export interface StatusServer {
@@ -66,7 +66,7 @@ export interface StatusServer {
 }
 
 /**
- * Serves the status of a worker: `/metrics`, `/healthz` (the process is alive) and `/readyz` (it can work). There is no login,
+ * Serves the status of a worker or a gateway: `/metrics`, `/healthz` (the process is alive) and `/readyz` (it can work). There is no login,
  * so bind it to an internal address.
  */
 export async function startStatusServer(settings: StatusSettings): Promise<StatusServer> {

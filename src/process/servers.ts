@@ -17,16 +17,17 @@ export interface FoundServers extends Database {
   uiUrl: string | null;
 }
 
-/** Returns the configuration, in which the servers that a caller names replace the configured ones. */
-export function configOf({
-  databaseUrl,
-  temporalAddress,
-}: {
-  databaseUrl?: string;
-  temporalAddress?: string;
-}): Config {
+/**
+ * Returns the configuration, in which the servers that a caller names, and the other variables that it sets, replace the
+ * configured ones.
+ */
+export function configOf(
+  { databaseUrl, temporalAddress }: { databaseUrl?: string; temporalAddress?: string },
+  variables: Readonly<Record<string, string>> = {},
+): Config {
   const config = readConfig({
     ...process.env,
+    ...variables,
     ...(databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }),
     ...(temporalAddress === undefined ? {} : { TEMPORAL_ADDRESS: temporalAddress }),
   });

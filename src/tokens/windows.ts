@@ -65,7 +65,7 @@ export function isKnownAnthropicModel(model: string): boolean {
   return modelName(model).startsWith('claude');
 }
 
-/** Tokens of a known model's window, or undefined. @internal Tests call it with vendors' names. */
+/** Tokens of a known model's window, or undefined. */
 export function windowOfModel(model: string): number | undefined {
   const row = registeredModel(model);
   return row === undefined ? undefined : windows[row];

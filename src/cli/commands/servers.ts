@@ -44,6 +44,49 @@ export function addServerCommands(group: CommandGroup): void {
     .option('--host <address>', 'address to listen on (default: 127.0.0.1)')
     .option('--port <number>', 'port; 0 picks a free one (default: 7280)');
   group
+    .addLong<{ host?: string; port?: string; upstream?: string[] }>(
+      {
+        name: 'gateway',
+        summary: 'serve the gateway to model providers until SIGTERM',
+        description:
+          'Serves an HTTP gateway in front of model providers (OpenAI chat completions and Responses, Anthropic messages). A request ' +
+          'with the header x-palimpsest-session is stored, and its messages are replaced by the context; every other request passes ' +
+          'unchanged. A client sets the base URL of its SDK to the gateway.',
+        examples: [
+          ['palimpsest gateway --upstream openai=https://api.openai.com', 'baseURL http://127.0.0.1:7281/v1'],
+          [
+            'palimpsest gateway --upstream openai=https://api.openai.com --upstream anthropic=https://api.anthropic.com',
+            'base URLs http://127.0.0.1:7281/openai/v1 and http://127.0.0.1:7281/anthropic',
+          ],
+        ],
+        notes: 'Settings come from the environment and the configuration file (gateway.*).',
+      },
+      async (_, flags) => (await import('../servers/serve.js')).serveGateway(flags, flags),
+    )
+    .option('--upstream <name=url>', 'a provider that may be reached; repeat for several', collect)
+    .option('--host <address>', 'address to listen on (default: 127.0.0.1)')
+    .option('--port <number>', 'port; 0 picks a free one (default: 7281)');
+  group
+    .addLong<{ session?: string; http?: string }>(
+      {
+        name: 'mcp',
+        summary: 'serve the recovery tools over MCP',
+        description:
+          'Serves search_history, get_tool_response and expand_history as tools of the Model Context Protocol: on standard input and ' +
+          'output, or with --http on this machine. With --session the tools read this session; else every call names one.',
+        examples: [
+          ['palimpsest mcp --session ticket-4711', 'as the command of an MCP client'],
+          [
+            'palimpsest mcp --http 7282 --url https://palimpsest.internal',
+            'over HTTP, with the sessions of an API',
+          ],
+        ],
+      },
+      async (_, flags) => (await import('../servers/serve.js')).serveMcp(flags, flags),
+    )
+    .option('--session <id>', 'the session that the tools read (default: PALIMPSEST_MCP_SESSION)')
+    .option('--http <port>', 'serve streamable HTTP on 127.0.0.1 at this port; 0 picks a free one');
+  group
     .add(
       {
         name: 'migrate',

@@ -2,7 +2,8 @@ import { workerRoles } from '../../config/schema.js';
 import { migrate } from '../../store/connection/migrate.js';
 import { roleNames } from '../../store/connection/roles.js';
 import { configOf, findDatabase, findOwner, findServers, findTemporal } from '../../process/servers.js';
-import { refuseUrl, type Globals } from '../command/connect.js';
+import { checkId } from '../../contract/ids.js';
+import { connectClient, refuseUrl, type Globals } from '../command/connect.js';
 import { onInterrupt } from '../terminal/input.js';
 import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';
@@ -34,6 +35,52 @@ export async function serveApi(globals: Globals, flags: { host?: string; port?: 
   const { signal } = onInterrupt();
   const { runApiProcess } = await import('../../api/api-process.js');
   await runApiProcess({ ...config, api }, { ...servers, signal });
+}
+
+/** `palimpsest gateway` serves until SIGTERM, then lets requests finish. */
+export async function serveGateway(
+  globals: Globals,
+  { host, port, upstream = [] }: { host?: string; port?: string; upstream?: string[] },
+): Promise<void> {
+  refuseUrl(globals, 'gateway');
+  const named = upstream.length > 0 ? { PALIMPSEST_GATEWAY_UPSTREAMS: upstream.join(',') } : undefined;
+  const config = configOf(globals, named);
+  const gateway = {
+    ...config.gateway,
+    ...(host === undefined ? {} : { host }),
+    ...(port === undefined ? {} : { port: wholeNumber(port, '--port', { most: 65_535 }) }),
+  };
+  const servers = await findServers(config);
+  const { signal } = onInterrupt();
+  const { runGatewayProcess } = await import('../../gateway/gateway-process.js');
+  await runGatewayProcess({ ...config, gateway }, { ...servers, signal });
+}
+
+/** `palimpsest mcp` serves standard input and output, or HTTP, until the client or a signal ends it. */
+export async function serveMcp(
+  globals: Globals,
+  { session = configOf(globals).mcp.session, http }: { session?: string; http?: string },
+): Promise<void> {
+  const port = http === undefined ? null : wholeNumber(http, '--http', { most: 65_535 });
+  if (session !== undefined) checkId(session, '--session');
+  const { signal } = onInterrupt();
+  const source = await connectClient(globals);
+  try {
+    if (port === null) {
+      const { serveMcpStdio } = await import('../../mcp/stdio.js');
+      return await serveMcpStdio({ source, session }, signal);
+    }
+    const { startMcpHttp } = await import('../../mcp/http.js');
+    const running = await startMcpHttp({ source, session }, port);
+    process.stderr.write(`MCP server: ${running.url}\n`);
+    await new Promise<void>((resolve) => {
+      if (signal.aborted) resolve();
+      signal.addEventListener('abort', () => resolve(), { once: true });
+    });
+    await running.close();
+  } finally {
+    await source.close();
+  }
 }
 
 /** `palimpsest migrate` */

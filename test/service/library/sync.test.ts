@@ -280,6 +280,129 @@ test('an empty list stores nothing and answers the context', async () => {
   });
 });
 
+describe('a list that says the same in another form', () => {
+  test.each<[string, FormatName, Json[], Json[]]>([
+    [
+      'cache marks that moved',
+      'anthropic',
+      [
+        { role: 'user', content: [{ type: 'text', text: 'One.', cache_control: { type: 'ephemeral' } }] },
+        { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'look', input: { order: 1 } }] },
+      ],
+      [
+        { role: 'user', content: 'One.' },
+        { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'look', input: { order: 1 } }] },
+      ],
+    ],
+    [
+      'arguments that were written anew, and no text for an empty one',
+      'openai-chat',
+      [
+        {
+          ...{ role: 'assistant', content: '' },
+          tool_calls: [
+            { id: 'a', type: 'function', function: { name: 'look', arguments: '{ "b": 1, "a": 2 }' } },
+          ],
+        },
+      ],
+      [
+        {
+          ...{ role: 'assistant', content: null },
+          tool_calls: [{ id: 'a', type: 'function', function: { name: 'look', arguments: '{"a":2,"b":1}' } }],
+        },
+      ],
+    ],
+    [
+      'one text in a list of parts',
+      'openai-responses',
+      [{ role: 'user', content: 'One.' }],
+      [{ role: 'user', content: [{ type: 'input_text', text: 'One.' }] }],
+    ],
+  ])('%s', async (name, format, first, second) => {
+    const session = `same-${name}`;
+    await palimpsest.sync({ session, format, messages: first });
+    const next = { role: 'user', content: 'Two.' };
+    const messages = [...second, next] as Messages;
+    expect(await palimpsest.sync({ session, messages })).toMatchObject({ known: first.length, edited: null });
+    expect(await replayed(session)).toEqual([...first, next]);
+  });
+
+  test('other arguments are another list', async () => {
+    const call = (args: string): ChatMessage => ({
+      ...{ role: 'assistant', content: null },
+      tool_calls: [{ id: 'a', type: 'function', function: { name: 'look', arguments: args } }],
+    });
+    await palimpsest.sync({ session: 'same-not', messages: [call('{"a":1}')] });
+    const other = palimpsest.sync({ session: 'same-not', messages: [call('{"a":2}')] });
+    expect(await failure(other)).toMatchObject({ type: 'Store.ListEdited' });
+  });
+});
+
+test('whether the context is the list', async () => {
+  const session = 'unchanged';
+  const list = [user('One.'), assistant('Two.'), user('Three.')];
+  const whole = await palimpsest.sync({ session, messages: list, policy: { contextWindow: 4_000 } });
+  expect(whole).toMatchObject({ unchanged: true, throughSeq: 3 });
+  expect(await palimpsest.sync({ session, messages: list })).toMatchObject({
+    unchanged: true,
+    throughSeq: 3,
+  });
+  const part = await palimpsest.sync({ session, messages: [...list.slice(-2), user('Four.')] });
+  expect(part).toMatchObject({ unchanged: false, throughSeq: 4 });
+  const long = [...list, user('Four.'), assistant('word '.repeat(5_000)), user('Five.')];
+  expect(await palimpsest.sync({ session, messages: long })).toMatchObject({
+    unchanged: false,
+    throughSeq: 6,
+  });
+});
+
+describe('a list for which the log has other messages', () => {
+  const asks: ChatMessage = {
+    ...{ role: 'assistant', content: null },
+    tool_calls: ['search_history', 'look'].map((name) => ({
+      ...{ id: name, type: 'function' },
+      function: { name, arguments: '{}' },
+    })),
+  };
+  const found: ChatMessage = { role: 'tool', tool_call_id: 'search_history', content: 'Found.' };
+  const shown = { ...asks, tool_calls: asks.tool_calls!.slice(1) };
+  const seen: ChatMessage = { role: 'tool', tool_call_id: 'look', content: 'Seen.' };
+  const logged = [user('One.'), asks, found, seen];
+  const list = [user('One.'), shown, seen];
+  const instead = { at: 1, items: 1, messages: [asks, found] };
+
+  test('is stored with them, and known from then on', async () => {
+    const session = 'instead';
+    await palimpsest.sync({ session, messages: list.slice(0, 1) });
+    const first = await palimpsest.sync({ session, messages: list, instead });
+    expect(first).toMatchObject({ known: 1, throughSeq: 4, edited: null, unchanged: false });
+    expect(first.context.messages).toEqual(logged);
+    // A repeated call, and the next one, which no longer has the others.
+    expect((await palimpsest.sync({ session, messages: list, instead })).stored).toBeNull();
+    const more = [...list, assistant('Done.'), user('Two.')];
+    expect(await palimpsest.sync({ session, messages: more })).toMatchObject({ known: 3, throughSeq: 6 });
+    expect(await replayed(session)).toEqual([...logged, ...more.slice(3)]);
+  });
+
+  test('is recognized if the others were stored before', async () => {
+    const session = 'instead-stored';
+    await palimpsest.sync({ session, messages: list.slice(0, 1) });
+    await palimpsest.appendTurn({ session, turnId: 'answer', messages: [asks, found] });
+    const next = await palimpsest.sync({ session, messages: list, instead });
+    expect(next).toMatchObject({ known: 2, edited: null, stored: { fromSeq: 4 } });
+    expect(await replayed(session)).toEqual(logged);
+  });
+
+  test('is refused if the items are not in the list', async () => {
+    const call = palimpsest.sync({
+      session: 'instead-wrong',
+      messages: list,
+      instead: { ...instead, items: 3 },
+    });
+    expect(await failure(call)).toMatchObject({ type: 'Input.Invalid', path: 'instead.items' });
+  });
+});
+
 describe('at once', () => {
   test('the same list is stored once', async () => {
     const session = 'at-once';

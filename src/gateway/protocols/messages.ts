@@ -1,0 +1,219 @@
+/** Anthropic messages (platform.claude.com/docs/en/api/messages). */
+import { recoveryTools } from '../../contract/recovery-tools.js';
+import type { Json } from '../../conversation/message.js';
+import { invalid } from '../../errors.js';
+import { type Fields, isFields, textOr } from '../../formats/content.js';
+import type { UsageReport } from '../../tokens/reported-usage.js';
+import { eventText, jsonIn, type SseEvent } from '../sse.js';
+import type { Answer, Call, Collector, IsOurs, Protocol, StreamEditor } from './protocol.js';
+import { hasNamesake, listOf, sumOfUsage, tokensIn } from './tools.js';
+
+export const messages: Protocol = {
+  name: 'messages',
+  format: 'anthropic',
+  field: 'messages',
+  read(body) {
+    const { messages: given, model } = body;
+    if (!Array.isArray(given))
+      throw invalid('messages must be an array of messages', 'body.messages', 'Send a message request.');
+    const begin = given.findIndex((item) => !isFields(item) || item.role !== 'system');
+    const leading = begin < 0 ? given : given.slice(0, begin);
+    const rest = given.slice(leading.length);
+    const last = rest.at(-1);
+    const isBegun = isFields(last) && last.role === 'assistant';
+    return {
+      leading,
+      list: isBegun ? rest.slice(0, -1) : rest,
+      trailing: isBegun ? [last] : [],
+      beside: [leading, body.system, body.tools].filter((part) => part !== undefined),
+      model: typeof model === 'string' ? model : undefined,
+      maxOutput: tokensIn(body.max_tokens),
+      heldByProvider: null,
+    };
+  },
+  tools: recoveryTools.map(({ function: { name, description, parameters } }) => ({
+    ...{ name, description },
+    input_schema: parameters,
+  })),
+  takesTools: ({ tools }) => !hasNamesake(tools, ({ name }) => name),
+  answer({ content, stop_reason: reason, usage, model }) {
+    return answerOf(listOf(content), reason, usage, model);
+  },
+  shown(body, isOurs, usage) {
+    const content = listOf(body.content).filter((block) => !isOurCall(block, isOurs));
+    const hasCalls = content.some((block) => isFields(block) && block.type === 'tool_use');
+    const reason = body.stop_reason === 'tool_use' && !hasCalls ? 'end_turn' : (body.stop_reason ?? null);
+    return { ...body, content, stop_reason: reason, ...(usage === null ? {} : { usage }) };
+  },
+  withoutCalls: (items, isOurs) =>
+    items.flatMap((item): Json[] => {
+      if (!isFields(item)) return [item];
+      const content = listOf(item.content).filter((block) => !isOurCall(block, isOurs));
+      return content.length === 0 ? [] : [{ ...item, content }];
+    }),
+  isAnswer: (item) => isFields(item) && item.role === 'assistant',
+  again: (items) => [...items],
+  results: (results) => [
+    {
+      role: 'user',
+      content: results.map(({ call, content }) => ({
+        ...{ type: 'tool_result', tool_use_id: call.id, content },
+      })),
+    },
+  ],
+  collector: () => new MessageCollector(),
+  editor: (isOurs) => new MessageEditor(isOurs),
+  failure: (type, message) => ({ type: 'error', error: { type, message } }),
+  failureEvent: (type, message) => eventText(messages.failure(type, message), 'error'),
+};
+
+const isOurCall = (block: Json, isOurs: IsOurs): boolean =>
+  isFields(block) && block.type === 'tool_use' && isOurs(textOr(block.name));
+
+function answerOf(
+  content: Json[],
+  reason: Json | undefined,
+  usage: Json | undefined,
+  model: Json | undefined,
+): Answer {
+  const calls = content.flatMap((block): Call[] => {
+    if (!isFields(block) || block.type !== 'tool_use') return [];
+    return [{ id: textOr(block.id), name: textOr(block.name), arguments: block.input ?? {} }];
+  });
+  // After `pause_turn` the client asks for the rest of the same answer.
+  const complete = typeof reason === 'string' && reason !== 'pause_turn' && content.length > 0;
+  return { items: [{ role: 'assistant', content }], calls, usage: usageOf(usage, model), complete };
+}
+
+function usageOf(usage: Json | undefined, model: Json | undefined): UsageReport | null {
+  if (!isFields(usage) || typeof usage.input_tokens !== 'number') return null;
+  return { ...usage, input_tokens: usage.input_tokens, ...(typeof model === 'string' ? { model } : {}) };
+}
+
+/** A block whose deltas still come, with the text of its input. */
+interface OpenBlock {
+  block: Fields;
+  json: string;
+}
+
+class MessageCollector implements Collector {
+  readonly #blocks: OpenBlock[] = [];
+  #usage: Fields = {};
+  #model: Json = null;
+  #reason: Json = null;
+  #isWhole = true;
+
+  take(event: Fields): void {
+    const { type, index, delta } = event;
+    const open = typeof index === 'number' ? this.#blocks[index] : undefined;
+    if (type === 'message_start' && isFields(event.message)) {
+      this.#model = event.message.model ?? null;
+      this.#report(event.message.usage);
+    } else if (type === 'content_block_start' && typeof index === 'number') {
+      if (isFields(event.content_block))
+        this.#blocks[index] = { block: { ...event.content_block }, json: '' };
+    } else if (type === 'content_block_delta' && open && isFields(delta)) this.#add(open, delta);
+    else if (type === 'content_block_stop' && open) this.#close(open);
+    else if (type === 'message_delta') {
+      if (isFields(delta)) this.#reason = delta.stop_reason ?? null;
+      this.#report(event.usage);
+    }
+  }
+
+  answer(): Answer {
+    const content = this.#blocks.flatMap((open) => (open ? [open.block] : []));
+    const answer = answerOf(content, this.#reason, this.#usage, this.#model);
+    return { ...answer, complete: answer.complete && this.#isWhole };
+  }
+
+  #report(usage: Json | undefined): void {
+    if (!isFields(usage)) return;
+    const said = Object.entries(usage).filter(([, value]) => value !== null);
+    this.#usage = { ...this.#usage, ...Object.fromEntries(said) };
+  }
+
+  #add(open: OpenBlock, { type, partial_json: json, citation, ...texts }: Fields): void {
+    if (type === 'input_json_delta') open.json += textOr(json);
+    else if (type === 'citations_delta' && citation !== undefined)
+      open.block.citations = [...listOf(open.block.citations), citation];
+    // `text_delta` has the field `text`, `thinking_delta` the field `thinking`, and so on.
+    else
+      for (const [name, text] of Object.entries(texts))
+        if (typeof text === 'string') open.block[name] = textOr(open.block[name]) + text;
+  }
+
+  #close({ block, json }: OpenBlock): void {
+    if (json === '') return;
+    try {
+      block.input = JSON.parse(json) as Json;
+    } catch {
+      // The answer was cut off within the input.
+      this.#isWhole = false;
+    }
+  }
+}
+
+class MessageEditor implements StreamEditor {
+  readonly #isOurs: IsOurs;
+  /** Places of the blocks that the client sees, by their places in the stream; null: it does not see the block. */
+  #places = new Map<number, number | null>();
+  #shownBlocks = 0;
+  #showsCall = false;
+  #held: SseEvent[] = [];
+  #usage: Json = null;
+  #goesOn = false;
+
+  constructor(isOurs: IsOurs) {
+    this.#isOurs = isOurs;
+  }
+
+  edit(event: SseEvent): string[] {
+    const data = jsonIn(event);
+    if (!isFields(data)) return [event.text];
+    const { type, index, content_block: block } = data;
+    if (type === 'message_delta' || type === 'message_stop') {
+      this.#held.push(event);
+      return [];
+    }
+    if (type === 'message_start') return this.#goesOn ? [] : [event.text];
+    if (typeof index !== 'number') return [event.text];
+    if (type === 'content_block_start') this.#open(index, block ?? null);
+    const place = this.#places.get(index) ?? null;
+    if (place === null) return [];
+    return [place === index ? event.text : eventText({ ...data, index: place }, textOr(type))];
+  }
+
+  goOn(): void {
+    for (const event of this.#held) {
+      const data = jsonIn(event);
+      if (isFields(data) && isFields(data.usage)) this.#usage = sumOfUsage(this.#usage, data.usage);
+    }
+    this.#held = [];
+    this.#places = new Map();
+    this.#goesOn = true;
+  }
+
+  end(): string[] {
+    return this.#held.map((event) => {
+      const data = jsonIn(event);
+      if (!isFields(data) || data.type !== 'message_delta') return event.text;
+      const delta = isFields(data.delta) ? data.delta : {};
+      const hidden = delta.stop_reason === 'tool_use' && !this.#showsCall;
+      if (!hidden && !this.#goesOn) return event.text;
+      return eventText(
+        {
+          ...data,
+          delta: hidden ? { ...delta, stop_reason: 'end_turn' } : delta,
+          ...(isFields(data.usage) ? { usage: sumOfUsage(this.#usage, data.usage) } : {}),
+        },
+        'message_delta',
+      );
+    });
+  }
+
+  #open(index: number, block: Json): void {
+    const hidden = isOurCall(block, this.#isOurs);
+    this.#places.set(index, hidden ? null : this.#shownBlocks++);
+    this.#showsCall ||= !hidden && isFields(block) && block.type === 'tool_use';
+  }
+}

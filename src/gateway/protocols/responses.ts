@@ -1,0 +1,183 @@
+/** OpenAI Responses (platform.openai.com/docs/api-reference/responses). */
+import { recoveryTools } from '../../contract/recovery-tools.js';
+import type { Json } from '../../conversation/message.js';
+import { invalid } from '../../errors.js';
+import { type Fields, isFields, textOr } from '../../formats/content.js';
+import type { UsageReport } from '../../tokens/reported-usage.js';
+import { eventText, jsonIn, type SseEvent } from '../sse.js';
+import type { Answer, Call, Collector, IsOurs, Protocol, StreamEditor } from './protocol.js';
+import { hasNamesake, listOf, sumOfUsage, tokensIn } from './tools.js';
+
+export const responses: Protocol = {
+  name: 'responses',
+  format: 'openai-responses',
+  field: 'input',
+  read(body) {
+    const { input, model, previous_response_id: previous, conversation } = body;
+    const given = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
+    if (!Array.isArray(given))
+      throw invalid('input must be a text or an array of items', 'body.input', 'Send a response request.');
+    const begin = given.findIndex((item) => !isInstruction(item));
+    const leading = begin < 0 ? given : given.slice(0, begin);
+    const held = { 'body.previous_response_id': previous, 'body.conversation': conversation };
+    const [heldByProvider = null] = Object.entries(held).flatMap(([path, value]) =>
+      value === undefined || value === null ? [] : [path],
+    );
+    return {
+      leading,
+      list: given.slice(leading.length),
+      trailing: [],
+      beside: [leading, body.instructions, body.tools, body.text].filter((part) => part !== undefined),
+      model: typeof model === 'string' ? model : undefined,
+      maxOutput: tokensIn(body.max_output_tokens),
+      heldByProvider,
+    };
+  },
+  tools: recoveryTools.map(({ function: { name, description, parameters } }) => ({
+    ...{ type: 'function', name, description, strict: false },
+    parameters: parameters,
+  })),
+  takesTools: ({ tools, background }) => background !== true && !hasNamesake(tools, ({ name }) => name),
+  answer: ({ output, status, usage, model }) => answerOf(listOf(output), status, usage, model),
+  shown: (body, isOurs, usage) => ({
+    ...body,
+    output: responses.withoutCalls(listOf(body.output), isOurs),
+    ...(usage === null ? {} : { usage }),
+  }),
+  withoutCalls: (items, isOurs) => items.filter((item) => !isOurCall(item, isOurs)),
+  isAnswer(item) {
+    if (!isFields(item)) return false;
+    if (item.role !== undefined) return item.role === 'assistant';
+    const type = textOr(item.type);
+    return type !== '' && !/_output$|_response$|^item_reference$|^compaction_trigger$/.test(type);
+  },
+  again: (items, { store }) => (store === false ? items.flatMap(withoutStore) : [...items]),
+  results: (results) =>
+    results.map(({ call, content }) => ({
+      ...{ type: 'function_call_output', call_id: call.id, output: content },
+    })),
+  collector: () => new ResponseCollector(),
+  editor: (isOurs) => new ResponseEditor(isOurs),
+  failure: (type, message) => ({ error: { message, type: 'palimpsest', param: null, code: type } }),
+  failureEvent: (code, message) =>
+    eventText({ type: 'error', code, message, param: null, sequence_number: 0 }, 'error'),
+};
+
+const isInstruction = (item: Json): boolean =>
+  isFields(item) &&
+  (item.type === undefined || item.type === 'message') &&
+  (item.role === 'system' || item.role === 'developer');
+
+const isOurCall = (item: Json, isOurs: IsOurs): boolean =>
+  isFields(item) && item.type === 'function_call' && isOurs(textOr(item.name));
+
+/** The provider keeps no items, so that no id leads to one, and reasoning needs its encrypted content. */
+function withoutStore(item: Json): Json[] {
+  if (!isFields(item)) return [item];
+  if (item.type === 'reasoning') return typeof item.encrypted_content === 'string' ? [item] : [];
+  const { id: _id, ...rest } = item;
+  return [rest];
+}
+
+function answerOf(
+  output: Json[],
+  status: Json | undefined,
+  usage: Json | undefined,
+  model: Json | undefined,
+): Answer {
+  const calls = output.flatMap((item): Call[] => {
+    if (!isFields(item) || item.type !== 'function_call') return [];
+    return [{ id: textOr(item.call_id), name: textOr(item.name), arguments: item.arguments ?? '' }];
+  });
+  const complete = (status === 'completed' || status === 'incomplete') && output.length > 0;
+  return { items: output, calls, usage: usageOf(usage, model), complete };
+}
+
+function usageOf(usage: Json | undefined, model: Json | undefined): UsageReport | null {
+  if (!isFields(usage) || typeof usage.input_tokens !== 'number') return null;
+  return { ...usage, input_tokens: usage.input_tokens, ...(typeof model === 'string' ? { model } : {}) };
+}
+
+const isEnd = (type: Json | undefined): boolean =>
+  type === 'response.completed' || type === 'response.incomplete' || type === 'response.failed';
+
+class ResponseCollector implements Collector {
+  #response: Fields = {};
+
+  take({ type, response }: Fields): void {
+    if (isEnd(type) && isFields(response)) this.#response = response;
+  }
+
+  answer(): Answer {
+    return responses.answer(this.#response);
+  }
+}
+
+class ResponseEditor implements StreamEditor {
+  readonly #isOurs: IsOurs;
+  /** Places of the items that the client sees, by their places in the stream; null: it does not see the item. */
+  #places = new Map<number, number | null>();
+  #items: Json[] = [];
+  #shownItems = 0;
+  #sequence: number | null = null;
+  #id: Json = null;
+  #held: { event: SseEvent; data: Fields } | null = null;
+  #usage: Json = null;
+  #goesOn = false;
+
+  constructor(isOurs: IsOurs) {
+    this.#isOurs = isOurs;
+  }
+
+  edit(event: SseEvent): string[] {
+    const data = jsonIn(event);
+    if (!isFields(data)) return [event.text];
+    const { type, response, item, output_index: index } = data;
+    if (isEnd(type)) {
+      this.#held = { event, data };
+      return [];
+    }
+    if (isFields(response)) {
+      this.#id ??= response.id ?? null;
+      return this.#goesOn ? [] : this.#numbered(event, data);
+    }
+    if (typeof index !== 'number') return this.#numbered(event, data);
+    if (type === 'response.output_item.added')
+      this.#places.set(index, isOurCall(item ?? null, this.#isOurs) ? null : this.#shownItems++);
+    const place = this.#places.get(index) ?? null;
+    if (place === null) return [];
+    if (type === 'response.output_item.done') this.#items.push(item ?? null);
+    return this.#numbered(event, data, place === index ? {} : { output_index: place });
+  }
+
+  goOn(): void {
+    const response = this.#held?.data.response;
+    if (isFields(response)) this.#usage = sumOfUsage(this.#usage, response.usage ?? null);
+    this.#held = null;
+    this.#places = new Map();
+    this.#goesOn = true;
+  }
+
+  end(): string[] {
+    if (this.#held === null) return [];
+    const { event, data } = this.#held;
+    if (!isFields(data.response)) return [event.text];
+    const hidden = listOf(data.response.output).some((item) => isOurCall(item, this.#isOurs));
+    if (!hidden && !this.#goesOn) return [event.text];
+    const usage = sumOfUsage(this.#usage, data.response.usage ?? null);
+    const response = { ...data.response, id: this.#id, output: this.#items, usage };
+    return this.#numbered(event, data, { response });
+  }
+
+  /** The event with the number that follows the one before it. */
+  #numbered(event: SseEvent, data: Fields, changes: Fields = {}): string[] {
+    const { type, sequence_number: given } = data;
+    const number = typeof given === 'number' ? (this.#sequence === null ? given : this.#sequence + 1) : null;
+    this.#sequence = number ?? this.#sequence;
+    const isSame = Object.keys(changes).length === 0 && (number === null || number === given);
+    if (isSame) return [event.text];
+    const changed = { ...data, ...changes };
+    if (number !== null) changed.sequence_number = number;
+    return [eventText(changed, textOr(type))];
+  }
+}

@@ -1,0 +1,217 @@
+/** The session of a request: what it stores, and the messages that go to the model in place of the client's. */
+import { createHash } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import type { PalimpsestClient } from '../contract/client.js';
+import type { SessionContext } from '../contract/context.js';
+import type { Synced, SyncRequest } from '../contract/sync.js';
+import type { Json } from '../conversation/message.js';
+import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { itemDigest } from '../formats/list-digest.js';
+import type { PolicyInput } from '../policy/schema.js';
+import { asCaller, type Lane } from '../store/connection/places.js';
+import { counterFor } from '../tokens/counter.js';
+import { countOverhead } from '../tokens/message.js';
+import { windowOfModel } from '../tokens/windows.js';
+import type { Answers, Kept } from './answers.js';
+import type { Protocol, ReadRequest } from './protocols/protocol.js';
+
+/** The methods that the gateway calls. */
+export type GatewayClient = Pick<
+  PalimpsestClient,
+  'sync' | 'appendTurn' | 'context' | 'policy' | 'search' | 'expand' | 'toolResponse'
+>;
+
+export interface Caller {
+  tenant: string;
+  session: string;
+  /** What a list means that lacks messages of the session. */
+  onEdit: NonNullable<SyncRequest['onEdit']>;
+  client: GatewayClient;
+  /** Aborted when the client has gone. */
+  signal: AbortSignal;
+}
+
+/** A request whose list is stored. */
+export interface Begun {
+  /** The session, or the fork that continues it. */
+  session: string;
+  /** Messages in place of the client's list; null: the list goes to the model as it is. */
+  messages: Json[] | null;
+  /** Tokens of the messages, and the maximum of them. */
+  tokens: number;
+  limit: number;
+  /** Reads the messages within fewer tokens. Throws `Budget.Unreachable`. */
+  within(tokens: number): Promise<Json[]>;
+  /** Runs work for the caller. */
+  as<T>(lane: Lane, work: () => Promise<T>): Promise<T>;
+  /** Keeps the answer, until the next request has it. */
+  answered(answer: Pick<Kept, 'messages' | 'shown' | 'isPart' | 'usage'>): void;
+}
+
+/** What a session's policy says of the request besides the conversation, in tokens. */
+interface Declared {
+  overhead: number;
+  reserved: number | null;
+}
+
+const counter = counterFor('o200k_base');
+export const countTokens = (value: Json): number =>
+  counter.count(typeof value === 'string' ? value : JSON.stringify(value));
+
+/** Budgets are multiples of it: with each budget, the context begins otherwise, and no cache of a provider serves it. */
+const budgetStep = 512;
+const declaredForMs = 300_000;
+
+export class Sessions {
+  readonly #sizes = new LRUCache<string, number>({ max: 1_000 });
+  readonly #declared = new LRUCache<string, Declared>({ max: 10_000, ttl: declaredForMs });
+
+  constructor(
+    private readonly answers: Answers,
+    private readonly timeoutMs: number,
+  ) {}
+
+  /**
+   * Stores what is new in the list, and returns the messages for the model. `tools`: the tools that may be added to the request.
+   * Throws every failure of `sync`, and `Store.Unavailable` if it takes too long.
+   */
+  async begin(
+    protocol: Protocol,
+    request: ReadRequest,
+    tools: readonly Json[],
+    caller: Caller,
+  ): Promise<Begun> {
+    const { tenant, session, onEdit, client, signal } = caller;
+    if (request.heldByProvider !== null)
+      throw invalid(
+        'The provider holds the messages of this conversation, so that Palimpsest cannot replace them.',
+        request.heldByProvider,
+        'Send the whole conversation in `input`, or leave out the header x-palimpsest-session.',
+      );
+    const key = JSON.stringify([tenant, session]);
+    const as = <T>(lane: Lane, work: () => Promise<T>): Promise<T> =>
+      asCaller({ tenant, lane, signal }, () => inTime(work(), this.timeoutMs));
+    const { list } = request;
+    const overhead = this.#sizeOf([...request.beside, ...tools]);
+    const continuing = await this.answers.continuing(key, list);
+    const isFirst = list.length === 1 ? { at: new Date().toISOString() } : {};
+    const asked = {
+      ...{ session, messages: list as SyncRequest['messages'], format: protocol.format, onEdit },
+      ...(continuing ?? isFirst),
+    };
+    const found = await as('hot', () => synced(client, asked, policiesFor(request, overhead)));
+    if (continuing) this.answers.forget(key);
+    const limit = await this.#limit(found, request, overhead, caller, as);
+    const fits = found.context.tokens <= limit;
+    const read = (budget: number) =>
+      as('hot', () => client.context({ session: found.session, format: protocol.format, budget }));
+    const context = fits ? found.context : await read(limit).catch((error) => smallest(error, found));
+    return {
+      session: found.session,
+      messages: fits && found.unchanged ? null : (context.messages as unknown as Json[]),
+      tokens: context.tokens,
+      limit,
+      within: async (tokens) => (await read(tokens)).messages as unknown as Json[],
+      as,
+      answered: (answer) => {
+        const { throughSeq } = found;
+        const kept = {
+          ...answer,
+          protocol,
+          items: list.length,
+          last: itemDigest(list.at(-1) ?? null),
+          throughSeq,
+        };
+        const append = (turn: Parameters<GatewayClient['appendTurn']>[0]) =>
+          asCaller({ tenant, lane: 'hot' }, () => client.appendTurn(turn));
+        // A smaller context than that of the session says nothing about the session's counts.
+        const usage = fits ? answer.usage : null;
+        this.answers.keep(key, { ...kept, usage, session: found.session }, append);
+      },
+    };
+  }
+
+  #sizeOf(beside: readonly Json[]): number {
+    const text = JSON.stringify(beside);
+    const hash = createHash('sha256').update(text).digest('base64');
+    const known = this.#sizes.get(hash);
+    if (known !== undefined) return known;
+    const size = text === '[]' ? 0 : counter.count(text);
+    this.#sizes.set(hash, size);
+    return size;
+  }
+
+  /** Context tokens for which this request leaves room. */
+  async #limit(
+    { session, stored, context }: Synced,
+    { maxOutput = 0 }: ReadRequest,
+    overhead: number,
+    { tenant, client }: Caller,
+    as: Begun['as'],
+  ): Promise<number> {
+    const key = JSON.stringify([tenant, session]);
+    if (stored?.fromSeq === 1) this.#declared.delete(key);
+    let declared = this.#declared.get(key);
+    if (declared === undefined) {
+      declared = declaredBy((await as('hot', () => client.policy({ session }))).policy);
+      this.#declared.set(key, declared);
+    }
+    const { budget, window } = context;
+    const reserved = declared.reserved ?? Math.min(4_096, Math.floor(window / 8));
+    const output = Math.min(maxOutput, Math.floor(window / 2));
+    const more = Math.max(0, overhead - declared.overhead) + Math.max(0, output - reserved);
+    const steps = Math.ceil(more / budgetStep) * budgetStep;
+    return Math.max(budget - steps, Math.floor(budget / 4));
+  }
+}
+
+function declaredBy({ overhead = 0, reservedOutputTokens }: PolicyInput): Declared {
+  return { overhead: countOverhead(overhead, counter), reserved: reservedOutputTokens ?? null };
+}
+
+/** Policies of a new session: the next one is for windows that are too small for the one before. */
+function policiesFor({ model, maxOutput }: ReadRequest, overhead: number): PolicyInput[] {
+  const named = model === undefined ? {} : { model };
+  const window = windowOfModel(model ?? '');
+  const reserved =
+    maxOutput === undefined || window === undefined
+      ? {}
+      : { reservedOutputTokens: Math.min(maxOutput, Math.floor(window / 4)) };
+  return [{ ...named, ...reserved, overhead: Math.ceil(overhead / budgetStep) * budgetStep }, named];
+}
+
+async function synced(
+  client: GatewayClient,
+  request: Parameters<GatewayClient['sync']>[0],
+  [policy, ...others]: PolicyInput[],
+): Promise<Synced> {
+  try {
+    return await client.sync<Json>({ ...request, policy });
+  } catch (error) {
+    if (others.length === 0 || !isFailure(error, 'Input.Invalid') || !error.path?.startsWith('policy'))
+      throw error;
+    return synced(client, request, others);
+  }
+}
+
+/** The context of the session's own budget, if the smaller one of this request cannot be reached. */
+function smallest(error: unknown, { context }: Synced): SessionContext<unknown> {
+  if (isFailure(error, 'Budget.Unreachable')) return context as SessionContext<unknown>;
+  throw error;
+}
+
+async function inTime<T>(work: Promise<T>, timeoutMs: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () => reject(new PalimpsestError('Store.Unavailable', `the session took longer than ${timeoutMs} ms`)),
+      timeoutMs,
+    );
+  });
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+    work.catch(() => undefined);
+  }
+}

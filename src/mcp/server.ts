@@ -1,0 +1,69 @@
+/** The recovery tools as a server of the Model Context Protocol. */
+import { Server } from '@modelcontextprotocol/sdk/server/index.js';
+import {
+  CallToolRequestSchema,
+  type CallToolResult,
+  ListToolsRequestSchema,
+  type Tool,
+} from '@modelcontextprotocol/sdk/types.js';
+import { callRecoveryTool, recoveryTools, type RecoverySource } from '../contract/recovery-tools.js';
+import { isFailure } from '../errors.js';
+import { packageVersion } from '../runtime/home.js';
+
+export interface McpSettings {
+  source: RecoverySource;
+  /** Session that the tools read; each call names one if this is absent. */
+  session?: string | undefined;
+}
+
+export function newMcpServer({ source, session }: McpSettings): Server {
+  const server = new Server(
+    { name: 'palimpsest', version: packageVersion() },
+    {
+      capabilities: { tools: {} },
+      instructions:
+        'Searches and reads the stored originals of a conversation, including those that a summary stands for.',
+    },
+  );
+  server.setRequestHandler(ListToolsRequestSchema, () => ({
+    tools: recoveryTools.map(({ function: definition }) => toolOf(definition, session === undefined)),
+  }));
+  server.setRequestHandler(CallToolRequestSchema, ({ params: { name, arguments: given = {} } }) => {
+    if (session !== undefined) return called(source, session, name, given);
+    const { session: named, ...rest } = given;
+    if (typeof named === 'string' && named !== '') return called(source, named, name, rest);
+    return failed('The argument session is missing.', 'Give the id of the session as `session`.');
+  });
+  return server;
+}
+
+type Definition = (typeof recoveryTools)[number]['function'];
+
+function toolOf({ name, description, parameters }: Definition, namesSession: boolean): Tool {
+  const { properties, required = [] } = parameters;
+  const session = { type: 'string' as const, description: 'Id of the session.' };
+  const inputSchema = namesSession
+    ? { ...parameters, properties: { session, ...properties }, required: ['session', ...required] }
+    : parameters;
+  return { name, description, inputSchema, annotations: { readOnlyHint: true, openWorldHint: false } };
+}
+
+async function called(
+  source: RecoverySource,
+  session: string,
+  name: string,
+  given: Record<string, unknown>,
+): Promise<CallToolResult> {
+  try {
+    const text = await callRecoveryTool(source, session, name, given);
+    const isError = 'error' in (JSON.parse(text) as object);
+    return { content: [{ type: 'text', text }], isError };
+  } catch (error) {
+    if (!isFailure(error)) throw error;
+    return failed(`${error.type}: ${error.message}`, error.hint);
+  }
+}
+
+function failed(error: string, hint?: string): CallToolResult {
+  return { content: [{ type: 'text', text: JSON.stringify({ error, hint }) }], isError: true };
+}

@@ -1,0 +1,422 @@
+/** The model reads its archive through the gateway: its calls are answered here, and the client sees only its own. */
+import { gzipSync } from 'node:zlib';
+import Anthropic from '@anthropic-ai/sdk';
+import OpenAI from 'openai';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { originalItems } from '../../../src/formats/native.js';
+import type { RunningGateway } from '../../../src/gateway/server.js';
+import type { GatewaySettings } from '../../../src/gateway/settings.js';
+import { gatewayOf, key } from '../../support/gateway.js';
+import { startStack, type Stack } from '../../support/stack.js';
+import {
+  answerAt,
+  type Part,
+  type Said,
+  startUpstream,
+  tokensOf,
+  type UpstreamServer,
+} from '../../support/upstream.js';
+
+const window = 6_000;
+let stack: Stack;
+let upstream: UpstreamServer;
+const gateways: RunningGateway[] = [];
+
+beforeAll(async () => {
+  // Contexts are shortened as they are read; nothing has to be compacted.
+  stack = await startStack({ worker: false });
+  await stack.palimpsest.configureTenant({ policy: { contextWindow: window } });
+  upstream = await startUpstream();
+});
+
+afterEach(async () => {
+  await Promise.all(gateways.splice(0).map((gateway) => gateway.close()));
+  upstream.requests.splice(0);
+});
+
+afterAll(async () => {
+  await upstream?.close();
+  await stack?.stop();
+});
+
+async function gateway(settings: Partial<GatewaySettings> = {}): Promise<RunningGateway> {
+  const started = await gatewayOf(stack, { upstreams: { scripted: upstream.url }, ...settings });
+  gateways.push(started);
+  return started;
+}
+
+const headersOf = (session: string, more: Record<string, string> = {}) => ({
+  ...{ 'x-palimpsest-session': session, 'x-palimpsest-key': key },
+  ...more,
+});
+
+const openaiOf = ({ address }: RunningGateway, session: string, more: Record<string, string> = {}): OpenAI =>
+  new OpenAI({
+    baseURL: `${address}/v1`,
+    apiKey: 'provider',
+    maxRetries: 0,
+    defaultHeaders: headersOf(session, more),
+  });
+
+const anthropicOf = ({ address }: RunningGateway, session: string): Anthropic =>
+  new Anthropic({ baseURL: address, apiKey: 'provider', maxRetries: 0, defaultHeaders: headersOf(session) });
+
+/** Longer than the window: its beginning is shortened. */
+const history = Array.from({ length: 16 }, (_, at) => ({
+  role: at % 2 === 0 ? ('user' as const) : ('assistant' as const),
+  content:
+    at === 3
+      ? `The colour of the harbour is vermilion. ${'It is so. '.repeat(200)}`
+      : `Part ${at}. ${'It is so. '.repeat(200)}`,
+}));
+const list = [...history, { role: 'user' as const, content: 'Which colour has the harbour?' }];
+
+const search = { id: 'call-search', name: 'search_history', args: { query: 'harbour colour' } };
+const look = { id: 'call-look', name: 'look', args: { n: 1 } };
+const tool = {
+  name: 'look',
+  description: 'Looks.',
+  parameters: { type: 'object', properties: { n: { type: 'number' } } },
+};
+const tools = [{ type: 'function' as const, function: tool }];
+
+const markedUser = (text: string): Anthropic.MessageParam => ({
+  role: 'user',
+  content: [{ type: 'text', text, cache_control: { type: 'ephemeral' } }],
+});
+
+/** Says one after the other. */
+function inTurn(...answers: Said[]): void {
+  let next = 0;
+  upstream.reply(() => answers[Math.min(next++, answers.length - 1)] ?? { text: 'Nothing.' });
+}
+
+/** Without what the SDK adds to a call of a stream. */
+function plainCall(call: OpenAI.ChatCompletionMessageToolCall): OpenAI.ChatCompletionMessageToolCall {
+  if (call.type !== 'function') return call;
+  const { name, arguments: args } = call.function;
+  return { id: call.id, type: call.type, function: { name, arguments: args } };
+}
+
+async function replayed(session: string): Promise<Part[]> {
+  const items: Part[] = [];
+  for await (const item of originalItems(stack.palimpsest.replay({ session }))) items.push(item as Part);
+  return items;
+}
+
+const namesIn = (request: number): string[] =>
+  (upstream.requests[request]?.body.tools ?? []).map((one) => one.function?.name ?? one.name ?? '');
+
+describe('recovery tools are offered', () => {
+  const ours = ['get_tool_response', 'search_history', 'expand_history'];
+
+  test('once the context lacks something, after the tools of the client', async () => {
+    inTurn({ text: 'Yes.' });
+    const openai = openaiOf(await gateway(), 'offered');
+    await openai.chat.completions.create({ model: 'gpt-4o', messages: list.slice(0, 1), tools });
+    await openai.chat.completions.create({ model: 'gpt-4o', messages: list, tools });
+    await openai.responses.create(
+      { model: 'gpt-4o', input: list, instructions: 'Be.' },
+      { headers: headersOf('offered-r') },
+    );
+    expect([0, 1, 2].map(namesIn)).toEqual([['look'], ['look', ...ours], ours]);
+    const { headers } = upstream.requests[1]!;
+    expect(headers['accept-encoding']).toBe('identity');
+    expect(Object.keys(headers).filter((name) => name.startsWith('x-palimpsest'))).toEqual([]);
+  });
+
+  test('not if the session has them off, the client answers them itself, or several answers are asked for', async () => {
+    inTurn({ text: 'Yes.' });
+    const running = await gateway();
+    const off = openaiOf(running, 'not-offered', { 'x-palimpsest-recovery': 'off' });
+    await off.chat.completions.create({ model: 'gpt-4o', messages: list, tools });
+    const openai = openaiOf(running, 'not-offered');
+    const own = [...tools, { type: 'function' as const, function: { ...tool, name: 'search_history' } }];
+    await openai.chat.completions.create({ model: 'gpt-4o', messages: list, tools: own });
+    await openai.chat.completions.create({ model: 'gpt-4o', messages: list, tools, n: 2 });
+    expect([0, 1, 2].map(namesIn)).toEqual([['look'], ['look', 'search_history'], ['look']]);
+    // They get the context all the same.
+    for (const { body } of upstream.requests) expect(tokensOf(body.messages!)).toBeLessThan(window);
+  });
+});
+
+describe('a search', () => {
+  test('of chat completions is answered here, and known to the model in the next turn', async () => {
+    const running = await gateway();
+    for (const streamed of [false, true]) {
+      upstream.requests.splice(0);
+      inTurn(
+        { text: 'I look it up. ', calls: [search], usage: { input: 100, output: 10 } },
+        { text: 'It is vermilion.', usage: { input: 200, output: 20 } },
+      );
+      const session = `chat-${streamed}`;
+      const openai = openaiOf(running, session);
+      const request = { model: 'gpt-4o', messages: list, tools };
+      const completion = streamed
+        ? await openai.chat.completions
+            .stream({ ...request, stream_options: { include_usage: true } })
+            .finalChatCompletion()
+        : await openai.chat.completions.create(request);
+      const { message, finish_reason: reason } = completion.choices[0]!;
+      expect(message.content).toBe(streamed ? 'I look it up. It is vermilion.' : 'It is vermilion.');
+      expect(message.tool_calls ?? []).toEqual([]);
+      expect(reason).toBe('stop');
+      expect(completion.usage).toMatchObject({
+        prompt_tokens: 300,
+        completion_tokens: 30,
+        total_tokens: 330,
+      });
+      const [, second] = upstream.requests;
+      const [asked, result] = second!.body.messages!.slice(-2);
+      expect(asked).toMatchObject({ role: 'assistant', tool_calls: [{ id: 'call-search' }] });
+      expect(result).toMatchObject({ role: 'tool', tool_call_id: 'call-search' });
+      expect(result?.content).toContain('vermilion');
+
+      inTurn({ text: 'You are welcome.' });
+      const { role, content } = message;
+      const next = [...list, { role, content }, { role: 'user' as const, content: 'Thanks.' }];
+      await openai.chat.completions.create({ model: 'gpt-4o', messages: next, tools });
+      const sent = upstream.requests[2]!.body.messages!.slice(-4);
+      expect(sent.map((one) => one.role)).toEqual(['assistant', 'tool', 'assistant', 'user']);
+      const log = await replayed(session);
+      expect(log.slice(0, 17).map((one) => one.content)).toEqual(list.map((one) => one.content));
+      expect(log.slice(17)).toMatchObject([
+        { role: 'assistant', content: 'I look it up. ', tool_calls: [{ id: 'call-search' }] },
+        { role: 'tool', tool_call_id: 'call-search' },
+        { role: 'assistant', content: 'It is vermilion.' },
+        { role: 'user', content: 'Thanks.' },
+      ]);
+    }
+  });
+
+  test('together with a call of the client is answered with the next request', async () => {
+    const running = await gateway();
+    for (const streamed of [false, true]) {
+      upstream.requests.splice(0);
+      const session = `mixed-${streamed}`;
+      const openai = openaiOf(running, session);
+      const ask = async (messages: OpenAI.ChatCompletionMessageParam[]) => {
+        const request = { model: 'gpt-4o', messages, tools };
+        return streamed
+          ? openai.chat.completions.stream(request).finalChatCompletion()
+          : openai.chat.completions.create(request);
+      };
+      inTurn({ calls: [search, look] }, { text: 'Done.' });
+      const completion = await ask(list);
+      const { message, finish_reason: reason } = completion.choices[0]!;
+      expect(reason).toBe('tool_calls');
+      expect(message.tool_calls).toMatchObject([{ id: 'call-look', function: { name: 'look' } }]);
+      const { role, content, tool_calls: calls } = message;
+      const answered = [
+        ...list,
+        { role, content, tool_calls: calls!.map(plainCall) },
+        { role: 'tool' as const, tool_call_id: 'call-look', content: 'Seen.' },
+      ];
+      await ask(answered);
+      const sent = upstream.requests[1]!.body.messages!.slice(-3);
+      expect(sent).toMatchObject([
+        { role: 'assistant', tool_calls: [{ id: 'call-search' }, { id: 'call-look' }] },
+        { role: 'tool', tool_call_id: 'call-search', content: expect.stringContaining('vermilion') },
+        { role: 'tool', tool_call_id: 'call-look', content: 'Seen.' },
+      ]);
+      // The third request goes on from what the log has.
+      await ask([...answered, { role: 'assistant', content: 'Done.' }, { role: 'user', content: 'More.' }]);
+      expect(upstream.requests[2]!.body.messages!.slice(-5).map((one) => one.role)).toEqual([
+        'assistant',
+        'tool',
+        'tool',
+        'assistant',
+        'user',
+      ]);
+    }
+  });
+
+  test('together with a call of the client, by messages', async () => {
+    const anthropic = anthropicOf(await gateway(), 'mixed-messages');
+    inTurn({ text: 'Both.', calls: [search, look] }, { text: 'Done.' });
+    const request = {
+      model: 'claude-test',
+      max_tokens: 100,
+      tools: [{ name: 'look', input_schema: { type: 'object' as const } }],
+    };
+    // The mark moves with the newest message, as clients do it.
+    const marked = [...history, markedUser('Which colour has the harbour?')];
+    const { content, stop_reason: reason } = await anthropic.messages
+      .stream({ ...request, messages: marked })
+      .finalMessage();
+    expect({ reason, content }).toMatchObject({
+      reason: 'tool_use',
+      content: [{ text: 'Both.' }, { id: 'call-look' }],
+    });
+    const result = { type: 'tool_result' as const, tool_use_id: 'call-look', content: 'Seen.' };
+    const messages = [
+      ...list,
+      { role: 'assistant' as const, content },
+      { role: 'user' as const, content: [result] },
+    ];
+    await anthropic.messages.create({ ...request, messages });
+    expect(upstream.requests[1]!.body.messages!.slice(-2)).toMatchObject([
+      { role: 'assistant', content: [{ text: 'Both.' }, { id: 'call-search' }, { id: 'call-look' }] },
+      {
+        role: 'user',
+        content: [{ tool_use_id: 'call-search' }, { tool_use_id: 'call-look', content: 'Seen.' }],
+      },
+    ]);
+  });
+
+  test('is forgotten if the gateway ends before the next request, and the conversation goes on', async () => {
+    inTurn({ calls: [search, look] }, { text: 'Done.' });
+    const first = await gateway({ answerAfterMs: 1_000_000 });
+    const completion = await openaiOf(first, 'forgotten').chat.completions.create({
+      model: 'gpt-4o',
+      messages: list,
+      tools,
+    });
+    // Another process has not stored what this one keeps.
+    const { content, tool_calls: calls } = completion.choices[0]!.message;
+    const next = [
+      ...list,
+      { role: 'assistant' as const, content, tool_calls: calls! },
+      { role: 'tool' as const, tool_call_id: 'call-look', content: 'Seen.' },
+    ];
+    await openaiOf(await gateway(), 'forgotten').chat.completions.create({
+      model: 'gpt-4o',
+      messages: next,
+      tools,
+    });
+    expect(upstream.requests[1]!.body.messages!.slice(-2)).toMatchObject([
+      { role: 'assistant', tool_calls: [{ id: 'call-look' }] },
+      { role: 'tool', content: 'Seen.' },
+    ]);
+    // What the first process then stores comes too late, and changes nothing.
+    await gateways.splice(0, 1)[0]?.close();
+    expect(await replayed('forgotten')).toHaveLength(next.length);
+  });
+
+  test('is not put into the log for an answer that the client changed', async () => {
+    inTurn({ text: 'One. ', calls: [search] }, { text: 'Two.' });
+    const openai = openaiOf(await gateway(), 'changed');
+    await openai.chat.completions.create({ model: 'gpt-4o', messages: list });
+    const next = [
+      ...list,
+      { role: 'assistant' as const, content: 'Two, corrected.' },
+      { role: 'user' as const, content: 'Go on.' },
+    ];
+    await openai.chat.completions.create({ model: 'gpt-4o', messages: next });
+    expect((await replayed('changed')).slice(17).map(({ role, content }) => ({ role, content }))).toEqual(
+      next.slice(17),
+    );
+  });
+
+  test('that has no end is ended', async () => {
+    let number = 0;
+    upstream.reply(() => ({ text: `Again ${++number}. `, calls: [{ ...search, id: `again-${number}` }] }));
+    const openai = openaiOf(await gateway(), 'endless');
+    const { choices } = await openai.chat.completions.create({ model: 'gpt-4o', messages: list });
+    expect(choices[0]).toMatchObject({
+      finish_reason: 'stop',
+      message: { role: 'assistant', content: 'Again 20. ' },
+    });
+    expect(upstream.requests).toHaveLength(20);
+    expect(upstream.requests.at(-1)!.body.messages!.at(-1)?.content).toContain('too many calls');
+    // Every one of these requests fits.
+    for (const { body } of upstream.requests)
+      expect(tokensOf([body.messages, body.tools])).toBeLessThan(window);
+  });
+
+  test('works with compressed answers', async () => {
+    let number = 0;
+    upstream.reply(({ url, body }, response) => {
+      const said = ++number === 1 ? { calls: [search] } : { text: 'It is vermilion.' };
+      const { whole, events } = answerAt(url, said, { input: 1, output: 1, model: 'm', id: 'a' });
+      const stream = body.stream === true;
+      response.writeHead(200, {
+        'content-type': stream ? 'text/event-stream' : 'application/json',
+        'content-encoding': 'gzip',
+      });
+      response.end(gzipSync(stream ? events.join('') : JSON.stringify(whole)));
+    });
+    const running = await gateway();
+    for (const stream of [false, true]) {
+      number = 0;
+      const openai = openaiOf(running, `compressed-${stream}`);
+      const text = stream
+        ? (await openai.responses.stream({ model: 'gpt-4o', input: list }).finalResponse()).output_text
+        : (await openai.responses.create({ model: 'gpt-4o', input: list })).output_text;
+      expect(text).toBe('It is vermilion.');
+    }
+  });
+
+  test('whose results are long makes room for them', async () => {
+    let number = 0;
+    upstream.reply(() =>
+      ++number <= 4
+        ? { calls: [{ id: `page-${number}`, name: 'expand_history', args: { from_message: 1, limit: 8 } }] }
+        : { text: 'Read.' },
+    );
+    const openai = openaiOf(await gateway(), 'long-results');
+    const { choices } = await openai.chat.completions.create({ model: 'gpt-4o', messages: list });
+    expect(choices[0]!.message.content).toBe('Read.');
+    for (const { body } of upstream.requests)
+      expect(tokensOf([body.messages, body.tools])).toBeLessThan(window);
+    expect(JSON.stringify(upstream.requests.at(-1)!.body.messages!)).toContain('too long for the context');
+  });
+});
+
+describe('the provider fails after a search', () => {
+  const failure = { error: { message: 'Slow down', type: 'requests', code: 'rate_limit_exceeded' } };
+
+  function failing(): void {
+    let number = 0;
+    upstream.reply((_, response) => {
+      if (++number === 1) return { text: 'I look it up.', calls: [search] };
+      response
+        .writeHead(429, { 'content-type': 'application/json', 'retry-after': '9' })
+        .end(JSON.stringify(failure));
+      return undefined;
+    });
+  }
+
+  test('an answer that is no stream is the provider’s', async () => {
+    failing();
+    const openai = openaiOf(await gateway(), 'fails');
+    const call = openai.chat.completions.create({ model: 'gpt-4o', messages: list });
+    await expect(call).rejects.toMatchObject({ status: 429, code: 'rate_limit_exceeded' });
+    expect(upstream.requests).toHaveLength(2);
+  });
+
+  test('a stream ends with the provider’s error', async () => {
+    const running = await gateway();
+    const openai = openaiOf(running, 'fails-stream');
+    failing();
+    const chat = openai.chat.completions.stream({ model: 'gpt-4o', messages: list });
+    await expect(chat.finalChatCompletion()).rejects.toThrow('Slow down');
+    failing();
+    const response = openai.responses.stream(
+      { model: 'gpt-4o', input: list },
+      { headers: headersOf('fails-responses') },
+    );
+    await expect(response.finalResponse()).rejects.toThrow('Slow down');
+    failing();
+    const message = anthropicOf(running, 'fails-messages').messages.stream({
+      model: 'claude-test',
+      max_tokens: 9,
+      messages: list,
+    });
+    await expect(message.finalMessage()).rejects.toThrow('Slow down');
+  });
+});
+
+test('a request with more tools than before still fits', async () => {
+  inTurn({ text: 'Yes.' });
+  const openai = openaiOf(await gateway(), 'more-tools');
+  await openai.chat.completions.create({ model: 'gpt-4o', messages: list });
+  const many = Array.from({ length: 12 }, (_, n) => ({
+    type: 'function' as const,
+    function: { ...tool, name: `tool_${n}`, description: 'It does a lot of things. '.repeat(25) },
+  }));
+  await openai.chat.completions.create({ model: 'gpt-4o', messages: list, tools: many });
+  const [first, second] = upstream.requests.map(({ body }) => tokensOf([body.messages, body.tools]));
+  expect(first).toBeLessThan(window);
+  expect(second).toBeLessThan(window);
+});
