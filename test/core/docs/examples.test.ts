@@ -6,7 +6,11 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { document, documents, examplesIn } from '../../support/documents.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
-const packages = { palimpsest: ['./src/index.ts'], 'palimpsest/http': ['./src/http-client/index.ts'] };
+const packages = {
+  palimpsest: ['./src/index.ts'],
+  'palimpsest/http': ['./src/http-client/index.ts'],
+  'palimpsest-client': ['./src/http-client/index.ts'],
+};
 
 /** Compiler options of the sources, with the package's own names. */
 function options(): ts.CompilerOptions {
