@@ -75,13 +75,16 @@ async function bundleTypes(): Promise<Chunk[]> {
   const bundle = await rollup({
     input: entries,
     plugins: [dts({ includeExternal: bundled, tsconfig: path.join(root, 'tsconfig.json') })],
-    onLog: (_, { message }) => fail(message),
+    onLog(_, { message }) {
+      // Types of zod in `shared` have no public name. The test compiles with `declaration`, which would need one.
+      if (!message.includes('private shared type')) fail(message);
+    },
   });
   const { output: parts } = await bundle.write({ ...output('d.ts'), format: 'es' });
   await bundle.close();
   const made = parts.filter((part) => part.type === 'chunk');
   for (const { fileName, code } of made)
-    write(fileName.replace(/\.ts$/, '.cts'), code.replaceAll(/(from '\.[^']*)\.js'/g, "$1.cjs'"));
+    write(fileName.replace(/\.ts$/, '.cts'), code.replaceAll(/(?<=from '\.[^']*\.)(?=js';)/g, 'c'));
   return made;
 }
 
@@ -138,15 +141,13 @@ function peersOf(made: readonly Chunk[]): string[] {
 
 function licencesOf(made: readonly Chunk[]): string {
   const inside = made.flatMap(({ modules }) => Object.keys(modules)).flatMap((file) => folderOf(file) ?? []);
-  return [...new Set(inside)]
-    .sort()
-    .map((each) => {
-      const { name, version, license } = readManifest<Manifest>(path.join(each, 'package.json'));
-      const file = readdirSync(each).find((entry) => /^licen[cs]e/i.test(entry));
-      if (file === undefined) return fail(`${name} has no file with its licence`);
-      return `${name} ${version} (${license})\n\n${readFileSync(path.join(each, file), 'utf8').trim()}\n`;
-    })
-    .join('\n\n');
+  const licences = [...new Set(inside)].map((each) => {
+    const { name, version, license } = readManifest<Manifest>(path.join(each, 'package.json'));
+    const file = readdirSync(each).find((entry) => /^licen[cs]e/i.test(entry));
+    if (file === undefined) return fail(`${name} has no file with its licence`);
+    return `${name} ${version} (${license})\n\n${readFileSync(path.join(each, file), 'utf8').trim()}\n`;
+  });
+  return [...new Set(licences)].sort().join('\n\n');
 }
 
 /** The folder of the package that has the file. */

@@ -66,7 +66,14 @@ export function newProject(): Project {
     async compile(name, [module, moduleResolution, type], files, { skipLibCheck } = { skipLibCheck: false }) {
       const sources = path.join(folder, `${name}-${module}-${type}`);
       mkdirSync(sources);
-      const options = { noEmit: true, strict: true, target: 'ES2022', types: [], skipLibCheck };
+      const options = {
+        noEmit: true,
+        declaration: true,
+        strict: true,
+        target: 'ES2022',
+        types: [],
+        skipLibCheck,
+      };
       const tsconfig = { compilerOptions: { ...options, module, moduleResolution } };
       for (const [file, text] of Object.entries({
         'package.json': JSON.stringify({ type }),
