@@ -215,6 +215,24 @@ describe('a session over the API', () => {
     });
   });
 
+  it('knows failures of another copy of the client', async () => {
+    const script = `
+      import { createRequire } from 'node:module';
+      import * as imported from 'palimpsest-client';
+      const required = createRequire(import.meta.url)('palimpsest-client');
+      const busy = new required.PalimpsestError('Store.Busy', 'busy');
+      const known = ['Store.Busy', 'Store.Corrupt', undefined].map((type) => imported.isFailure(busy, type));
+      const others = [new Error('busy'), { ...busy }, null].map((other) => imported.isFailure(other));
+      console.log(JSON.stringify({ copies: busy instanceof imported.PalimpsestError ? 1 : 2, known, others }));`;
+    writeFileSync(path.join(app.folder, 'failures.mjs'), script);
+    const { stdout } = await app.run(process.execPath, 'failures.mjs');
+    expect(JSON.parse(stdout)).toEqual({
+      copies: 2,
+      known: [true, false, true],
+      others: [false, false, false],
+    });
+  });
+
   it('runs the lines of README', async () => {
     const { address } = server.api;
     const connected = readme.replace(/url: '[^']*'/, `url: '${address}', token: '${server.token}'`);

@@ -115,7 +115,7 @@ it('plays the bundled session, and the example of an agent', async () => {
   expect(stdout).toMatch(/^PostgreSQL .*embedded/m);
   expect(stdout).toMatch(/^stopped in /m);
   expect(readFileSync(path.join(dataDir, '.gitignore'), 'utf8')).toBe('*\n');
-  const example = path.join(installed, 'examples', 'agent-loop.ts');
-  const played = await app.run(process.execPath, '--import', 'tsx', example, '--turns', '20');
+  const example = path.join(installed, 'dist', 'examples', 'agent-loop.js');
+  const played = await app.run(process.execPath, example, '--turns', '20');
   expect(played.stdout).toMatch(/20 turns.* 0 refused .* 0 differ/);
 });

@@ -6,11 +6,16 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { document, documents, examplesIn } from '../../support/documents.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
-const packages = {
-  palimpsest: ['./src/index.ts'],
-  'palimpsest/http': ['./src/http-client/index.ts'],
-  'palimpsest-client': ['./src/http-client/index.ts'],
-};
+interface Package {
+  exports: Record<string, { 'palimpsest-source': string }>;
+}
+
+/** The sources of everything that the package exports. */
+const packages = Object.fromEntries(
+  Object.entries((JSON.parse(ts.sys.readFile(path.join(root, 'package.json')) ?? '') as Package).exports).map(
+    ([name, { 'palimpsest-source': source }]) => [path.posix.join('palimpsest', name), [source]],
+  ),
+);
 
 /** Compiler options of the sources, with the package's own names. */
 function options(): ts.CompilerOptions {
@@ -18,8 +23,17 @@ function options(): ts.CompilerOptions {
   const { config } = ts.parseConfigFileTextToJson('tsconfig.json', text) as {
     config: { compilerOptions: object };
   };
-  const named = { ...config.compilerOptions, paths: packages, noUnusedLocals: false };
+  const paths = { ...packages, ...clientPackage() };
+  const named = { ...config.compilerOptions, paths, noUnusedLocals: false };
   return ts.convertCompilerOptionsFromJson(named, root).options;
+}
+
+/** The sources of `palimpsest-client`: it has every other export of the package. */
+function clientPackage(): Record<string, string[]> {
+  const others = Object.entries(packages).filter(([name]) => name !== 'palimpsest');
+  return Object.fromEntries(
+    others.map(([name, source]) => [name.replace(/^palimpsest(\/http$)?/, 'palimpsest-client'), source]),
+  );
 }
 
 /** The compiler's errors for modules in the root of the repository, with their lines. */
