@@ -30,7 +30,8 @@ export default defineConfig({
         test: {
           name: 'package',
           include: TEST_SIZE === undefined ? [] : ['test/package/*.test.ts'],
-          setupFiles: ['test/support/seed.ts'],
+          setupFiles: ['test/support/service-process.ts', 'test/support/seed.ts'],
+          globalSetup: ['test/support/global-setup.ts'],
           pool: 'forks',
         },
       },

@@ -4,10 +4,10 @@
  *   npm run example                  over the HTTP API (`palimpsest/http`)
  *   npm run example -- --library     over the library, without the API
  *
- * In a project that has the package installed: `node --import tsx node_modules/palimpsest/examples/agent-loop.ts`. Everything
- * runs on this machine: embedded PostgreSQL and Temporal (or those that DATABASE_URL and TEMPORAL_ADDRESS name), a worker, the
- * API, and a scripted model that refuses requests over its window (scripted-model.ts). The imports from `#src` start services
- * that run elsewhere in production.
+ * In a project that has the package installed: `node node_modules/palimpsest/dist/examples/agent-loop.js`. Everything runs on
+ * this machine: embedded PostgreSQL and Temporal (or those that DATABASE_URL and TEMPORAL_ADDRESS name), a worker, the API, and a
+ * scripted model that refuses requests over its window (scripted-model.ts). The imports from `#src` start services that run
+ * elsewhere in production.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { parseArgs } from 'node:util';

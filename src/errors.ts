@@ -82,8 +82,10 @@ export function invalid(message: string, path?: string, hint?: string): Palimpse
   return new PalimpsestError('Input.Invalid', message, { path, hint });
 }
 
+/** Knows failures of other copies of this code, too: a process may load `palimpsest` and `palimpsest-client`. */
 export function isFailure(error: unknown, type?: FailureType): error is PalimpsestError {
-  return error instanceof PalimpsestError && (type === undefined || error.type === type);
+  if (!(error instanceof Error) || error.name !== 'PalimpsestError' || !('type' in error)) return false;
+  return type === undefined || error.type === type;
 }
 
 const networkReasons: Readonly<Record<string, (where: string) => string>> = {

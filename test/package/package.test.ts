@@ -2,67 +2,31 @@
  * The result of `npm pack`, installed in a separate project: it compiles, loads and runs there. Needs `npm run build` and a
  * registry.
  */
-import { execFile } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { leashServers } from '../support/leash.js';
+import { moduleSettings, newProject, npmFlags } from '../support/project.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
-const app = mkdtempSync(path.join(tmpdir(), 'package-'));
-// PostgreSQL runs as another user where root starts it.
-chmodSync(app, 0o755);
-const installed = path.join(app, 'node_modules', 'palimpsest');
-const dataDir = leashServers(path.join(app, '.palimpsest'));
+const app = newProject();
+const installed = path.join(app.folder, 'node_modules', 'palimpsest');
+const dataDir = leashServers(path.join(app.folder, '.palimpsest'));
 let said: string;
 
 const { devDependencies: frameworks } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as {
   devDependencies: Record<string, string>;
 };
 
-/** As in another shell: nothing that npm sets for this run, except where packages come from. */
-const env = Object.fromEntries(
-  Object.entries({ ...process.env, TEMPORAL_DEBUG: '' }).filter(
-    ([name]) =>
-      !/^(?:npm_(?!config_(?:registry|cafile|cache|userconfig|proxy|https_proxy)$)|DATABASE_URL|TEMPORAL_ADDRESS|PALIMPSEST_(?!CACHE)|OPENAI_|NODE_ENV|VITEST)/.test(
-        name,
-      ),
-  ),
-);
-
-async function run(command: string, ...args: string[]): Promise<{ stdout: string; stderr: string }> {
-  return promisify(execFile)(command, args, { cwd: app, env, maxBuffer: 64 * 1024 * 1024 });
-}
-
 beforeAll(async () => {
-  const packed = await promisify(execFile)('npm', ['pack', '--silent', '--pack-destination', app], {
-    cwd: root,
-    env,
-  });
-  writeFileSync(
-    path.join(app, 'package.json'),
-    JSON.stringify({ name: 'shop', private: true, type: 'module' }),
-  );
-  const install = await run(
-    ...(['npm', 'install', '--prefer-offline', '--no-audit', '--no-fund'] as const),
-    `./${packed.stdout.trim()}`,
-  );
-  said = install.stdout + install.stderr;
+  said = await app.install(root);
   // Frameworks are optional: users of their entry points have them.
-  await run(
-    'npm',
-    'install',
-    '--prefer-offline',
-    '--no-audit',
-    '--no-fund',
-    `@openai/agents@${frameworks['@openai/agents']}`,
-  );
+  const used = ['@openai/agents', 'langchain', '@langchain/core', 'ai'];
+  await app.run('npm', 'install', ...npmFlags, ...used.map((name) => `${name}@${frameworks[name]}`));
 });
 
-afterAll(() => rmSync(app, { recursive: true, force: true }));
+afterAll(() => app.remove());
 
 it('installs without a complaint about this Node', () => {
   expect(said).toMatch(/added \d+ packages/);
@@ -127,27 +91,9 @@ const entries = [
 ];
 
 describe.each(entries)('$name', ({ name, file, consumer, skipLibCheck }) => {
-  it.each([
-    ['NodeNext', 'NodeNext', 'module'],
-    ['NodeNext', 'NodeNext', 'commonjs'],
-    ['ESNext', 'Bundler', 'module'],
-    ['Node16', 'Node16', 'module'],
-    ['Node16', 'Node16', 'commonjs'],
-  ])('compiles under strict: %s, %s, %s', async (module, moduleResolution, type) => {
-    const folder = path.join(app, `${file}-${module}-${type}`);
-    mkdirSync(folder);
-    const options = { noEmit: true, strict: true, target: 'ES2022', types: [], skipLibCheck };
-    writeFileSync(path.join(folder, 'package.json'), JSON.stringify({ type }));
-    writeFileSync(
-      path.join(folder, 'tsconfig.json'),
-      JSON.stringify({ compilerOptions: { ...options, module, moduleResolution } }),
-    );
-    writeFileSync(path.join(folder, 'consumer.ts'), consumer);
-    const tsc = path.join(root, 'node_modules', 'typescript', 'bin', 'tsc');
-    const { stdout } = await run(process.execPath, tsc, '-p', folder).catch(
-      (error: { stdout: string }) => error,
-    );
-    expect(stdout).toBe('');
+  it.each(moduleSettings)('compiles under strict: %s, %s, %s', async (...settings) => {
+    const files = { 'consumer.ts': consumer };
+    expect(await app.compile(file, settings, files, { skipLibCheck })).toBe('');
   });
 
   it('is the same for import and require', async () => {
@@ -156,8 +102,8 @@ describe.each(entries)('$name', ({ name, file, consumer, skipLibCheck }) => {
       const imported = await import('${name}');
       const required = createRequire(import.meta.url)('${name}');
       console.log(JSON.stringify(Object.keys(imported).map((name) => [name, imported[name] === required[name]])));`;
-    writeFileSync(path.join(app, `${file}.mjs`), script);
-    const { stdout } = await run(process.execPath, `${file}.mjs`);
+    writeFileSync(path.join(app.folder, `${file}.mjs`), script);
+    const { stdout } = await app.run(process.execPath, `${file}.mjs`);
     const values = JSON.parse(stdout) as [string, boolean][];
     expect(values.filter(([, same]) => !same)).toEqual([]);
     const declared = readFileSync(path.join(installed, 'cjs', `${file}.d.cts`), 'utf8');
@@ -195,11 +141,15 @@ it('has the sources in its source maps', () => {
 });
 
 it('plays the bundled session, and the example of an agent', async () => {
-  const { stdout } = await run(path.join(app, 'node_modules', '.bin', 'palimpsest'), 'dev', '--once');
+  const { stdout } = await app.run(
+    path.join(app.folder, 'node_modules', '.bin', 'palimpsest'),
+    'dev',
+    '--once',
+  );
   expect(stdout).toMatch(/^PostgreSQL .*embedded/m);
   expect(stdout).toMatch(/^stopped in /m);
   expect(readFileSync(path.join(dataDir, '.gitignore'), 'utf8')).toBe('*\n');
-  const example = path.join(installed, 'examples', 'agent-loop.ts');
-  const played = await run(process.execPath, '--import', 'tsx', example, '--turns', '20');
+  const example = path.join(installed, 'dist', 'examples', 'agent-loop.js');
+  const played = await app.run(process.execPath, example, '--turns', '20');
   expect(played.stdout).toMatch(/20 turns.* 0 refused .* 0 differ/);
 });

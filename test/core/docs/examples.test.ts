@@ -23,8 +23,17 @@ function options(): ts.CompilerOptions {
   const { config } = ts.parseConfigFileTextToJson('tsconfig.json', text) as {
     config: { compilerOptions: object };
   };
-  const named = { ...config.compilerOptions, paths: packages, noUnusedLocals: false };
+  const paths = { ...packages, ...clientPackage() };
+  const named = { ...config.compilerOptions, paths, noUnusedLocals: false };
   return ts.convertCompilerOptionsFromJson(named, root).options;
+}
+
+/** The sources of `palimpsest-client`: it has every other export of the package. */
+function clientPackage(): Record<string, string[]> {
+  const others = Object.entries(packages).filter(([name]) => name !== 'palimpsest');
+  return Object.fromEntries(
+    others.map(([name, source]) => [name.replace(/^palimpsest(\/http$)?/, 'palimpsest-client'), source]),
+  );
 }
 
 /** The compiler's errors for modules in the root of the repository, with their lines. */
