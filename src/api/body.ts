@@ -6,8 +6,8 @@ import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { inThread } from '../intake/threads/pool.js';
 import { Refused } from './problem.js';
 
-/** Returns undefined for an empty body. Throws `Input.Invalid`. */
-function readShortBody(bytes: Buffer, mediaType: string): Json | undefined {
+/** Reads a body on the event loop. Returns undefined for an empty body. Throws `Input.Invalid`. */
+export function readBodyHere(bytes: Buffer, mediaType: string): Json | undefined {
   if (bytes.length === 0) return undefined;
   if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
   if (!isUtf8(bytes)) throw invalid('The body is not UTF-8.', 'body', 'Send JSON in UTF-8.');
@@ -31,7 +31,7 @@ export const longBodyBytes = 1024 * 1024;
  * Throws `Input.Invalid`, `Input.TooLarge`.
  */
 export async function readBody(bytes: Buffer, mediaType: string, tenant?: string): Promise<unknown> {
-  if (bytes.length <= shortBodyBytes) return readShortBody(bytes, mediaType);
+  if (bytes.length <= shortBodyBytes) return readBodyHere(bytes, mediaType);
   if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
   const { buffer, byteLength } = bytes;
   const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;

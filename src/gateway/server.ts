@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { pipeline } from 'node:stream/promises';
 import { accessOf } from '../api/access.js';
-import { readBody, refuseEncoded } from '../api/body.js';
+import { readBodyHere, refuseEncoded } from '../api/body.js';
 import { asFailure, traceOf } from '../api/failures.js';
 import { headersOf, needScope, Refused, statusOf } from '../api/problem.js';
 import { checkedSettings } from '../api/settings.js';
@@ -257,7 +257,7 @@ class Gateway {
     const access = await this.#access(visit);
     needScope(access, 'append');
     needScope(access, 'read');
-    const body = readBody(bytes, visit.incoming.headers['content-type'] ?? '');
+    const body = readBodyHere(bytes, visit.incoming.headers['content-type'] ?? '');
     if (!isFields(body)) throw invalid('The body is no object.', 'body', 'Send a request to a model.');
     const read = protocol.read(body);
     if (read.list.length === 0 && read.heldByProvider === null) return null;

@@ -88,6 +88,34 @@ const entries = [
       }`,
     skipLibCheck: false,
   },
+  {
+    name: 'palimpsest/langchain',
+    file: 'langchain',
+    consumer: `
+      import { createAgent } from 'langchain';
+      import { palimpsestMiddleware } from 'palimpsest/langchain';
+      import type { PalimpsestClient } from 'palimpsest/http';
+      export function agent(client: PalimpsestClient): unknown {
+        return createAgent({ model: 'openai:gpt-4o', middleware: [palimpsestMiddleware({ client })] });
+      }`,
+    // As for LangChain itself.
+    skipLibCheck: true,
+  },
+  {
+    name: 'palimpsest/ai-sdk',
+    file: 'ai-sdk',
+    consumer: `
+      import { generateText, type LanguageModel } from 'ai';
+      import { palimpsest } from 'palimpsest/ai-sdk';
+      import type { PalimpsestClient } from 'palimpsest/http';
+      export async function answer(client: PalimpsestClient, model: LanguageModel): Promise<string> {
+        const memory = palimpsest({ client, session: 's' });
+        const { text } = await generateText({ model, prompt: 'Hello', ...memory });
+        return text;
+      }`,
+    // As for the SDK itself.
+    skipLibCheck: true,
+  },
 ];
 
 describe.each(entries)('$name', ({ name, file, consumer, skipLibCheck }) => {

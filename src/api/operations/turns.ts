@@ -4,6 +4,7 @@ import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 import { contextRequest, sessionContext } from '../../contract/context.js';
 import { syncBody, synced } from '../../contract/sync.js';
 import { appendedTurn, turnBody } from '../../contract/turns.js';
+import { needScope } from '../problem.js';
 import { inQuery } from './query.js';
 
 const { waitMs: wait, ...shape } = contextRequest.shape;
@@ -44,11 +45,11 @@ export const turns = [
     params: ofSession,
     takesTurns: true,
     body: syncBody,
+    fieldScopes: { policy: 'policy' },
     answer: synced,
     failures: ['Store.ListEdited', 'Store.StaleAppend', 'Tenant.BeyondLimit', 'Budget.Unreachable'],
     handle: async ({ client, access, params, body }) => {
       needScope(access, 'read');
-      if (body.policy !== undefined) needScope(access, 'policy');
       return client.sync({ ...body, ...params } as Parameters<typeof client.sync>[0]);
     },
   }),
