@@ -68,6 +68,17 @@ const cases: Record<string, () => Promise<Answered[]>> = {
     expect(repeated.json).toMatchObject({ fromSeq: 1, throughSeq: 1, repeated: true });
     return [made, repeated];
   },
+  sync: async () => {
+    const messages = [{ role: 'user', content: 'Where is my order 4711?' }];
+    const made = await ask(at('synced', '/sync'), { body: { messages } });
+    const more = [...messages, { role: 'assistant', content: 'Shipped.' }];
+    const longer = await ask(at('synced', '/sync'), { body: { messages: more, budget: 1000 } });
+    expect(made.json).toMatchObject({ known: 0, stored: { throughSeq: 1 }, unchanged: true, context: { messages } });
+    expect(longer.json).toMatchObject({ known: 1, stored: { fromSeq: 2 }, edited: null, throughSeq: 2 });
+    const edited = await ask(at('synced', '/sync'), { body: { messages: [{ role: 'user', content: 'Other' }] } });
+    expect([edited.status, edited.json]).toMatchObject([409, { code: 'Store.ListEdited' }]);
+    return [made, longer, edited];
+  },
   context: async () => {
     const made = await ask(at('walk', '/context?format=openai-chat&wait=100'));
     expect(made.json).toMatchObject({ session: 'walk', format: 'openai-chat' });
