@@ -73,10 +73,17 @@ const cases: Record<string, () => Promise<Answered[]>> = {
     const made = await ask(at('synced', '/sync'), { body: { messages } });
     const more = [...messages, { role: 'assistant', content: 'Shipped.' }];
     const longer = await ask(at('synced', '/sync'), { body: { messages: more, budget: 1000 } });
-    expect(made.json).toMatchObject({ known: 0, stored: { throughSeq: 1 }, unchanged: true, context: { messages } });
+    expect(made.json).toMatchObject({
+      known: 0,
+      stored: { throughSeq: 1 },
+      unchanged: true,
+      context: { messages },
+    });
     expect(longer.json).toMatchObject({ known: 1, stored: { fromSeq: 2 }, edited: null, throughSeq: 2 });
-    const edited = await ask(at('synced', '/sync'), { body: { messages: [{ role: 'user', content: 'Other' }] } });
-    expect([edited.status, edited.json]).toMatchObject([409, { code: 'Store.ListEdited' }]);
+    const edited = await ask(at('synced', '/sync'), {
+      body: { messages: [{ role: 'user', content: 'Other' }] },
+    });
+    expect([edited.status, edited.json]).toMatchObject([409, { failure: 'Store.ListEdited' }]);
     return [made, longer, edited];
   },
   context: async () => {

@@ -386,14 +386,24 @@ test('the files of PostgreSQL lose the messages when tables are rewritten and th
   expect(await filesHolding(base, texts)).toEqual([]);
   await pool.query('select pg_switch_wal()');
   await pool.query('checkpoint');
-  // A recovery reads the log from here. Earlier segments are removed, or wait with their old bytes under a later name.
+  // What a recovery reads. Other bytes of the log are those of earlier segments, which wait under a later name to be overwritten.
   const [{ from, to }] = (
-    await pool.query<{ from: string; to: string }>(
-      'select pg_walfile_name(redo_lsn) as from, pg_walfile_name(pg_current_wal_insert_lsn()) as to from pg_control_checkpoint()',
+    await pool.query<{ from: Place; to: Place }>(
+      `select to_json(pg_walfile_name_offset(redo_lsn)) as from,
+         to_json(pg_walfile_name_offset(pg_current_wal_insert_lsn())) as to from pg_control_checkpoint()`,
     )
-  ).rows as [{ from: string; to: string }];
-  const held = await filesHolding(wal, texts);
-  expect(held.filter((name) => name >= from && name <= to)).toEqual([]);
+  ).rows as [{ from: Place; to: Place }];
+  const read = (await readdir(wal))
+    .filter((name) => name >= from.file_name && name <= to.file_name)
+    .sort()
+    .map(async (name) => {
+      const start = name === from.file_name ? from.file_offset : 0;
+      const end = name === to.file_name ? to.file_offset : Infinity;
+      return (await readFile(path.join(wal, name))).subarray(start, end);
+    });
+  const log = Buffer.concat(await Promise.all(read));
+  expect(log.length).toBeGreaterThan(0);
+  expect(texts.filter((text) => log.includes(text))).toEqual([]);
 });
 
 test('what Temporal keeps is the text of inline turns, until its retention', async () => {
@@ -439,6 +449,12 @@ test('what Temporal keeps is the text of inline turns, until its retention', asy
     await client.connection.close();
   }
 });
+
+/** A position in PostgreSQL's log. */
+interface Place {
+  file_name: string;
+  file_offset: number;
+}
 
 /** Payloads are base64 in the JSON of a history. */
 const decoded = (key: string, value: unknown) =>
