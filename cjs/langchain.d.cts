@@ -1,6 +1,10 @@
-/** `palimpsest/langchain` for TypeScript that resolves as Node 16 did: there a CommonJS module may not import the types of an ES module. */
-import type * as adapter from '../dist/src/adapters/langchain.js' with { 'resolution-mode': 'import' };
+/**
+ * `palimpsest/langchain` for CommonJS modules. LangChain declares its classes once for import and once for require, and neither is
+ * assignable to the other.
+ */
+import type { AgentMiddleware } from 'langchain';
+import type { MiddlewareOptions } from '../dist/src/adapters/langchain.js' with { 'resolution-mode': 'import' };
 
 export type * from '../dist/src/adapters/langchain.js' with { 'resolution-mode': 'import' };
 
-export declare const palimpsestMiddleware: typeof adapter.palimpsestMiddleware;
+export declare const palimpsestMiddleware: (options: MiddlewareOptions) => AgentMiddleware;

@@ -84,7 +84,10 @@ async function bundleTypes(): Promise<Chunk[]> {
   await bundle.close();
   const made = parts.filter((part) => part.type === 'chunk');
   for (const { fileName, code } of made)
-    write(fileName.replace(/\.ts$/, '.cts'), code.replaceAll(/(?<=from '\.[^']*\.)(?=js';)/g, 'c'));
+    write(
+      fileName.replace(/\.ts$/, '.cts'),
+      code.replaceAll(/(?<=(?:from|import) '\.[^']*\.)(?=js';)/g, 'c'),
+    );
   return made;
 }
 

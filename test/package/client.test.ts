@@ -264,7 +264,9 @@ describe('its adapters', () => {
     expect(adapters).toEqual(sources);
   });
 
-  it.each(moduleSettings)('have types without errors: %s, %s, %s', async (...settings) => {
+  // The declarations of the frameworks take long, and other settings find the same files.
+  const [esModules, , , , oldCommonJs] = moduleSettings;
+  it.each([esModules!, oldCommonJs!])('have types without errors: %s, %s, %s', async (...settings) => {
     const imports = adapters.map((name, index) => `import * as a${index} from 'palimpsest-client/${name}';`);
     const uses = adapters.map((_, index) => `export const b${index} = a${index};`);
     const files = { 'adapters.ts': [...imports, ...uses, 'export {};'].join('\n') };
