@@ -3,7 +3,9 @@
  * assignable to the other.
  */
 import type { AgentMiddleware } from 'langchain';
-import type { MiddlewareOptions } from '../dist/src/adapters/langchain.js' with { 'resolution-mode': 'import' };
+import type { MiddlewareOptions } from '../dist/src/adapters/langchain.js' with {
+  'resolution-mode': 'import',
+};
 
 export type * from '../dist/src/adapters/langchain.js' with { 'resolution-mode': 'import' };
 
