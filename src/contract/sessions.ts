@@ -258,7 +258,7 @@ export const status = component(
     generation: z.int(),
     phase: z
       .enum(['idle', 'appending', 'debouncing', 'measuring', 'compacting', 'asleep', 'unknown'])
-      .describe('`asleep`: the workflow ended because the session was idle; `unknown`: no worker answers.'),
+      .describe('`asleep`: no workflow runs, because none was needed for `idleAfter`; `unknown`: no worker answers.'),
     overdue: moment
       .nullable()
       .describe(
