@@ -22,7 +22,7 @@ export async function countOf(client: Client, workflowId: string): Promise<Count
   for (const events of roots) {
     total.events += events.length;
     for (const [index, event] of events.entries()) {
-      const [kind, count] = actionsOf(event, events[index + 1]);
+      const [kind, count] = actionsOf(event, events, index);
       if (count > 0) total.of[kind] = (total.of[kind] ?? 0) + count;
       total.actions += count;
       const child = event.childWorkflowExecutionStartedEventAttributes?.workflowExecution?.workflowId;
@@ -49,18 +49,21 @@ async function runsOf(client: Client, workflowId: string): Promise<Event[][]> {
   }
 }
 
-function actionsOf(event: Event, next: Event | undefined): [kind: string, count: number] {
+function actionsOf(event: Event, events: readonly Event[], index: number): [kind: string, count: number] {
   const started = event.workflowExecutionStartedEventAttributes;
   if (started) {
     const counted = started.parentWorkflowExecution && !started.continuedExecutionRunId;
-    return ['starts', counted || next?.workflowExecutionSignaledEventAttributes ? 0 : 1];
+    return ['starts', counted || events[index + 1]?.workflowExecutionSignaledEventAttributes ? 0 : 1];
   }
   if (event.workflowExecutionSignaledEventAttributes) return ['signals', 1];
   if (event.workflowExecutionUpdateAcceptedEventAttributes) return ['updates', 1];
   if (event.timerStartedEventAttributes) return ['timers', 1];
   if (event.startChildWorkflowExecutionInitiatedEventAttributes) return ['children', 2];
   const activity = event.activityTaskStartedEventAttributes;
-  if (activity) return ['activities', activity.attempt ?? 1];
+  if (activity) {
+    const scheduled = events[Number(activity.scheduledEventId) - 1]?.activityTaskScheduledEventAttributes;
+    return [scheduled?.activityType?.name ?? 'activities', activity.attempt ?? 1];
+  }
   const upsert = event.upsertWorkflowSearchAttributesEventAttributes?.searchAttributes?.indexedFields;
   if (upsert)
     return ['attributes', Object.keys(upsert).some((key) => key !== 'TemporalChangeVersion') ? 1 : 0];
