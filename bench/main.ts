@@ -21,6 +21,7 @@ import { memory } from './memory.js';
 import { plan } from './plan.js';
 import { read } from './read.js';
 import { turns } from './turns.js';
+import { waiting } from './waits.js';
 import { startServers, type Servers } from './servers.js';
 
 // Load tests with separate options and tables, run only on request.
@@ -37,6 +38,7 @@ const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   backfill,
   http,
   gateway,
+  waits: waiting,
 };
 
 /** Benches of the pure core. */
