@@ -8,6 +8,7 @@ import { writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { parseArgs } from 'node:util';
 import Table from 'cli-table3';
+import { append } from './append.js';
 import { attack } from './attack.js';
 import { backfill } from './backfill.js';
 import { chunks32 } from './chunks.js';
@@ -39,6 +40,7 @@ const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   http,
   gateway,
   waits: waiting,
+  append,
 };
 
 /** Benches of the pure core. */

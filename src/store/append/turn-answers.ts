@@ -79,7 +79,7 @@ function meaningOf(policy: PolicyInput): string {
 export async function repeatedTurn(
   { query }: Transaction,
   turn: TurnInput,
-  { sha256 }: PreparedTurn,
+  prepared: PreparedTurn,
   session: SessionRow,
 ): Promise<AppendResult | null> {
   const [stored] = await query<{ from_seq: number; through_seq: number; sha256: string }>(
@@ -87,7 +87,16 @@ export async function repeatedTurn(
      where tenant_id = $1 and session_id = $2 and turn_id = $3`,
     [turn.tenant, turn.session, turn.turnId],
   );
-  if (!stored) return null;
+  return stored ? answerToStored(turn, prepared, session, stored) : null;
+}
+
+/** The answer to a turn that is stored already. Throws `Store.TurnConflict` if its messages differ. */
+export function answerToStored(
+  turn: TurnInput,
+  { sha256 }: PreparedTurn,
+  session: SessionRow,
+  stored: { from_seq: number; through_seq: number; sha256: string },
+): AppendResult {
   if (stored.sha256 === sha256) {
     return answer(
       turn,
