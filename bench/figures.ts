@@ -2,7 +2,7 @@
 export interface Figure {
   bench: string;
   what: string;
-  unit: '×' | 'ms' | 'actions' | 'turns/s' | 'sessions/s' | 'events' | 'MB' | 'KB' | 'cores';
+  unit: '×' | 'ms' | 'actions' | 'turns/s' | 'sessions/s' | 'events' | 'MB' | 'KB' | 'cores' | Counted;
   median: number;
   min: number;
   max: number;
@@ -11,6 +11,8 @@ export interface Figure {
   /** The median must not be above it. */
   bar?: number;
 }
+
+type Counted = 'trips' | 'statements' | 'bytes' | 'fsyncs';
 
 export interface BenchResult {
   figures: Figure[];

@@ -9,6 +9,7 @@ import os from 'node:os';
 import { parseArgs } from 'node:util';
 import Table from 'cli-table3';
 import { actions } from './actions.js';
+import { append } from './append.js';
 import { attack } from './attack.js';
 import { backfill } from './backfill.js';
 import { chunks32 } from './chunks.js';
@@ -22,6 +23,7 @@ import { memory } from './memory.js';
 import { plan } from './plan.js';
 import { read } from './read.js';
 import { turns } from './turns.js';
+import { waiting } from './waits.js';
 import { startServers, type Servers } from './servers.js';
 
 // Load tests with separate options and tables, run only on request.
@@ -39,6 +41,8 @@ const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   backfill,
   http,
   gateway,
+  waits: waiting,
+  append,
 };
 
 /** Benches of the pure core. */

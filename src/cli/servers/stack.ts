@@ -79,6 +79,7 @@ export async function openStack(
     palimpsest = await Palimpsest.connect({
       databaseUrl: database.databaseUrl,
       eraserUrl: database.eraserUrl,
+      directUrl: database.directUrl,
       temporal,
       queuePrefix: config.queuePrefix,
       poolSize: config.api.databaseConnections,
