@@ -1,8 +1,23 @@
+export type Unit =
+  | '×'
+  | 'ms'
+  | 'turns/s'
+  | 'sessions/s'
+  | 'sessions'
+  | 'events'
+  | 'actions'
+  | 'calls'
+  | 'chunks'
+  | 'tokens'
+  | 'MB'
+  | 'KB'
+  | 'cores';
+
 /** One line of the result: the median of its repetitions, with the least and the largest. */
 export interface Figure {
   bench: string;
   what: string;
-  unit: '×' | 'ms' | 'turns/s' | 'sessions/s' | 'events' | 'MB' | 'KB' | 'cores';
+  unit: Unit;
   median: number;
   min: number;
   max: number;
@@ -21,7 +36,7 @@ export interface BenchResult {
 export function figure(
   bench: string,
   what: string,
-  unit: Figure['unit'],
+  unit: Unit,
   values: readonly number[],
   bar?: number,
 ): Figure {
