@@ -206,7 +206,10 @@ async function importSessions({ side, id, dataDir }: Run, count: number): Promis
   const messages = dialogue(18).flat();
   const lines = Array.from({ length: count }, (_, index) => {
     const session = `${prefix}${index}`;
-    const own = messages.map(({ role, content }) => ({ role, content: `${session}: ${String(content)}` }));
+    const own = messages.map(({ role, content }) => ({
+      role,
+      content: `${session}: ${typeof content === 'string' ? content : ''}`,
+    }));
     return JSON.stringify({ id: session, messages: own });
   });
   const file = path.join(dataDir, `${side.name}-${id}.jsonl`);
@@ -252,7 +255,7 @@ async function besideBackfill(run: Run): Promise<Reading[]> {
   };
   const prefix = await importSessions(run, Math.max(100, Math.round(1_500 * share)));
   const alone = await live('alone');
-  await side.call('startBackfill', { job: id, prefix, concurrency: 32 });
+  await side.call('startBackfill', { job: id, prefix, concurrency: 32, begun: true });
   const beside = await live('beside');
   const { compacted, pending } = await side.call('cancelBackfill', { job: id });
   await side.call('backfillEnd', { job: id });

@@ -100,7 +100,7 @@ const calls = {
   async compaction({ session, policy, turns, messageTokens, waitBy }: Compaction) {
     const byHand = waitBy === 'compact';
     const seed = seedOf(session);
-    const all = Array.from({ length: turns }, (_, turn) => agentTurn(messageTokens, seed * 1_009 + turn));
+    const all = Array.from({ length: turns }, (_, turn) => agentTurn(messageTokens, seed + turn));
     const before = byHand ? all : all.slice(0, -1);
     const trigger = { messages: byHand ? 1_000_000 : all.flat().length };
     for (let from = 0; from < before.length; from += 10) {
@@ -146,9 +146,11 @@ const calls = {
     await palimpsest.appendTurn({ session, turnId: 't-1', messages: agentTurn(60, 1), policy });
   },
 
-  async startBackfill(request: { job: string; prefix: string; concurrency: number }) {
-    const { job, prefix, concurrency } = request;
+  /** `begun`: resolves when the first session is compacted. */
+  async startBackfill(request: { job: string; prefix: string; concurrency: number; begun?: boolean }) {
+    const { job, prefix, concurrency, begun = false } = request;
     await palimpsest.startBackfill({ job, concurrency, select: { prefix } });
+    while (begun && (await palimpsest.backfill({ job })).counts.compacted === 0) await sleep(50);
   },
 
   async backfillEnd({ job }: { job: string }) {
@@ -166,9 +168,9 @@ const calls = {
   },
 };
 
-/** Different texts for each session, so that no digest serves two of them. */
+/** Different texts for each session, so that no digest serves two of them. Below a million, as `agentTurn` needs it. */
 function seedOf(session: string): number {
-  return [...session].reduce((sum, letter) => (sum * 31 + letter.charCodeAt(0)) % 1_000_003, 7);
+  return [...session].reduce((sum, letter) => (sum * 31 + letter.charCodeAt(0)) % 997, 7) * 1_000;
 }
 
 export type Calls = typeof calls;

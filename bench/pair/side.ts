@@ -50,8 +50,8 @@ export async function startSide(
   };
 
   function start(args: string[], { env = {}, watchStalls = false } = {}): Started {
-    const stalls = fileURLToPath(new URL('stalls-process.ts', import.meta.url));
-    const watching = watchStalls ? ['--import', typescriptLoader, '--import', stalls] : [];
+    const stalls = fileURLToPath(new URL('stalls.mjs', import.meta.url));
+    const watching = watchStalls ? ['--import', stalls] : [];
     const child = leashed(
       spawn(process.execPath, [...checkout.nodeArguments, ...watching, checkout.cli, ...args], {
         env: { ...environment, ...env },
@@ -303,10 +303,10 @@ async function startAgents(
   let asked = 0;
   return {
     pid: child.pid ?? 0,
-    async call<Name extends keyof Calls>(
+    call: async <Name extends keyof Calls>(
       name: Name,
       input: Parameters<Calls[Name]>[0],
-    ): Promise<Awaited<ReturnType<Calls[Name]>>> {
+    ): Promise<Awaited<ReturnType<Calls[Name]>>> => {
       const id = ++asked;
       const answer = new Promise<Awaited<ReturnType<Calls[Name]>>>((resolve, reject) => {
         const look = (said: { id: number; value: never; error?: string }): void => {
