@@ -1,8 +1,27 @@
+export type Unit =
+  | '×'
+  | 'ms'
+  | 'turns/s'
+  | 'sessions/s'
+  | 'sessions'
+  | 'events'
+  | 'actions'
+  | 'calls'
+  | 'chunks'
+  | 'tokens'
+  | 'trips'
+  | 'statements'
+  | 'bytes'
+  | 'fsyncs'
+  | 'MB'
+  | 'KB'
+  | 'cores';
+
 /** One line of the result: the median of its repetitions, with the least and the largest. */
 export interface Figure {
   bench: string;
   what: string;
-  unit: '×' | 'ms' | 'actions' | 'turns/s' | 'sessions/s' | 'events' | 'MB' | 'KB' | 'cores' | Counted;
+  unit: Unit;
   median: number;
   min: number;
   max: number;
@@ -11,8 +30,6 @@ export interface Figure {
   /** The median must not be above it. */
   bar?: number;
 }
-
-type Counted = 'trips' | 'statements' | 'bytes' | 'fsyncs';
 
 export interface BenchResult {
   figures: Figure[];
@@ -23,7 +40,7 @@ export interface BenchResult {
 export function figure(
   bench: string,
   what: string,
-  unit: Figure['unit'],
+  unit: Unit,
   values: readonly number[],
   bar?: number,
 ): Figure {

@@ -3,6 +3,7 @@ import { fittingMemory } from '../summary/fit.js';
 import { breakdownOf } from '../context/view/breakdown.js';
 import { arrangeNative, shownUnits } from '../formats/native.js';
 import type { ContextSource, Head, Reduction, ViewItem } from '../context/view/view.js';
+import { jsonTexts } from '../conversation/json-texts.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import { limitsOf } from '../limits/limits.js';
 import { contextFormatOf, formatOf } from '../formats/index.js';
@@ -35,12 +36,18 @@ export async function readContext(
   return (await readContextOf(connections, ids, request)).context;
 }
 
-/** A context, and the session as it was then. */
+/** A context, its JSON in pieces, and the session as it was then. */
+export interface ReadContext {
+  context: SessionContext;
+  pieces: string[];
+  session: SessionRow;
+}
+
 export async function readContextOf(
   { pool, watch, turnLimits }: Connections,
   ids: SessionIds,
   { format, budget, waitMs = 0 }: Omit<ContextRequest, 'session'>,
-): Promise<{ context: SessionContext; session: SessionRow }> {
+): Promise<ReadContext> {
   if (waitMs > 0) await compactionEnded({ pool, watch }, ids, waitMs);
   const key = budget ?? 'own';
   const mostBytes = Math.max(mostContextBytes, 2 * turnLimits.maxBytes);
@@ -48,15 +55,15 @@ export async function readContextOf(
     inSlices(fitted(ids.session, found, { format, budget }), currentCaller()?.signal);
   for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
     const found = await readContextSource(pool, ids, key, mostBytes);
-    const { context, budget: within, reductions } = await fit(found);
+    const { context, pieces, budget: within, reductions } = await fit(found);
     const { session } = found;
-    if (reductions.length === 0) return { context, session };
+    if (reductions.length === 0) return { context, pieces, session };
     // Reductions are stored when they are first applied, so that every later read until the next commit starts with
     // the same prefix.
     const seen = found.source.reductions.length;
     const { generation } = session;
     if (await saveReductions(pool, session, { generation, seen, budget: within, reductions }))
-      return { context, session };
+      return { context, pieces, session };
   }
   return readContextLocked(pool, ids, key, mostBytes, async (found) => ({
     ...(await fit(found)),
@@ -73,7 +80,7 @@ export function* fitted(
   name: string,
   { session, source }: { session: SessionRow; source: ContextSource },
   { format = formatOf(session.format).contextFormat, budget: own }: ContextShape = {},
-): Steps<{ context: SessionContext; budget: number; reductions: Reduction[] }> {
+): Steps<{ context: SessionContext; pieces: string[]; budget: number; reductions: Reduction[] }> {
   const policy = policyOf(session.policy);
   const limits = limitsOf(policy, factsOf(session));
   const budget = own ?? limits.budget;
@@ -92,7 +99,7 @@ export function* fitted(
   // Reductions are stored and read under the budget in the session's row.
   const key = own ?? session.budget;
   return {
-    context: yield* inFormat(context, fit.items, logged, format),
+    ...(yield* inFormat(context, fit.items, logged, format)),
     budget: key,
     reductions: fit.reductions,
   };
@@ -103,14 +110,37 @@ function* inFormat(
   items: readonly ViewItem[],
   logged: ReadonlyMap<number, LoggedMessage>,
   format: ContextFormat,
-): Steps<SessionContext> {
+): Steps<{ context: SessionContext; pieces: string[] }> {
   const rendered =
     format === 'openai-chat'
       ? { messages: context.messages }
       : contextFormatOf(format).render(shownUnits(items, logged, format));
   yield;
   const shown = { ...context, format, ...(rendered as { messages: ChatMessage[]; system?: Json }) };
-  return { ...shown, etag: createHash('sha256').update(JSON.stringify(shown)).digest('hex').slice(0, 32) };
+  const { etag, pieces } = yield* written(shown);
+  return { context: { ...shown, etag }, pieces };
+}
+
+/** Length from which a piece of JSON is complete, in characters. */
+const pieceLength = 64 * 1024;
+
+/** The tag of a context and its JSON, tag included. The tag is a hash of the JSON without it. */
+function* written(shown: Omit<SessionContext, 'etag'>): Steps<{ etag: string; pieces: string[] }> {
+  const hash = createHash('sha256');
+  const pieces: string[] = [];
+  let piece = '';
+  for (const text of jsonTexts(shown)) {
+    if (piece.length >= pieceLength) {
+      hash.update(piece);
+      pieces.push(piece);
+      piece = '';
+      yield;
+    }
+    piece += text;
+  }
+  const etag = hash.update(piece).digest('hex').slice(0, 32);
+  pieces.push(`${piece.slice(0, -1)},"etag":"${etag}"}`);
+  return { etag, pieces };
 }
 
 function contextOf(

@@ -47,11 +47,17 @@ interface Common {
   throughSeq: number;
 }
 
+/** The answer, and its JSON in pieces. */
+interface SyncedInPieces {
+  synced: Synced;
+  pieces: string[];
+}
+
 export async function sync(
   connections: Connections,
   ids: SessionIds,
   { messages, instead, ...request }: SyncOrText,
-): Promise<Synced> {
+): Promise<SyncedInPieces> {
   const list = withOthers(await heldList(messages), instead);
   for (let attempt = 1; ; attempt++) {
     try {
@@ -98,7 +104,7 @@ async function synchronized(
   origin: SessionIds,
   list: List,
   request: Request,
-): Promise<Synced> {
+): Promise<SyncedInPieces> {
   // Most sessions have no fork that continues them: the list is looked for at the same time.
   const [[ids, row], found] = await Promise.all([
     sessionInUse(connections, origin),
@@ -116,14 +122,16 @@ async function synchronized(
       : { ids, lastSeq, isNew: row === null };
   const turn = await storeRest(connections, { origin, ...target }, list, common, request);
   const shape = request.budget === undefined ? {} : { budget: request.budget };
-  const { session, context } = await readContextOf(connections, target.ids, shape);
+  const { session, context, pieces } = await readContextOf(connections, target.ids, shape);
   const unchanged = await noteContext(connections, session, context, list.held);
   const stored = turn && { ...turn.stored, signalled: await turn.signalled };
-  return {
+  const answer = {
     ...{ session: target.ids.session, known: knownOf(list, common.items), stored, edited },
     // The list may be known since another writer stored it, which came after the session was read.
-    ...{ throughSeq: stored?.throughSeq ?? Math.max(target.lastSeq, common.throughSeq), unchanged, context },
+    ...{ throughSeq: stored?.throughSeq ?? Math.max(target.lastSeq, common.throughSeq), unchanged },
   };
+  const before = `${JSON.stringify(answer).slice(0, -1)},"context":`;
+  return { synced: { ...answer, context }, pieces: [before, ...pieces, '}'] };
 }
 
 /** Number of the caller's items that the first items of the log stand for. */
