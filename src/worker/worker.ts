@@ -22,19 +22,14 @@ import { assertMigrated } from '../store/connection/migrate.js';
 import { countOverdue } from '../store/sessions/overdue.js';
 import { openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
 import { bucketLevel } from '../store/rate-limit/tokens-per-minute.js';
-import {
-  connectClient,
-  connectWorker,
-  ensureSearchAttributes,
-  reachNamespace,
-  type TemporalSettings,
-} from '../temporal/connection.js';
+import { connectClient, ensureSearchAttributes, type TemporalSettings } from '../temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from '../temporal/names.js';
 import { dataConverterOf } from '../temporal/payload-codec.js';
 import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { SessionWorkflows } from '../temporal/session-workflows.js';
 import { ensureSweep } from '../temporal/sweep-schedule.js';
 import { registerCounters, type Counters } from '../tokens/counter.js';
+import { connectWorker, reachNamespace } from './connection.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
 export interface WorkerSettings {
