@@ -17,6 +17,8 @@ interface After {
   messages: number;
   version: string;
   moved: boolean | null;
+  /** Milliseconds since the epoch. */
+  at: number;
 }
 
 /**
@@ -70,7 +72,7 @@ export async function insertAtOnce(
 }
 
 function seenAfter(
-  { tokens, messages, version, moved }: After,
+  { tokens, messages, version, moved, at }: After,
   { roles }: PreparedTurn,
   session: SessionRow,
   next: SessionRow,
@@ -78,7 +80,7 @@ function seenAfter(
   const row = {
     ...next,
     ...{ liveTokens: tokens, liveMessages: messages, nextSeq: session.nextSeq + roles.length },
-    ...{ systemThroughSeq: systemThrough(session, roles), closedAt: null },
+    ...{ systemThroughSeq: systemThrough(session, roles), closedAt: null, updatedAt: new Date(at) },
   };
   return { row, version, moved: session.generation > 0 && (moved ?? true) };
 }
@@ -157,6 +159,7 @@ update palimpsest.sessions set
 from turn
 where tenant_id = $1 and session_id = $2
 returning live_tokens as tokens, live_messages as messages, sessions.xmin::text as version,
+  floor(extract(epoch from updated_at) * 1000)::float8 as at,
   ${movedSince('$1', '$2', 'sessions.generation', 'now()')} as moved`;
 
 const insertTurnStatement = prepared('insert_turn', `with ${inserting('')} ${updating}`);
