@@ -15,7 +15,7 @@ export interface Reading {
   value: number;
 }
 
-export interface Run {
+interface Run {
   side: Side;
   /** No two runs have the same; it makes ids of sessions and jobs. */
   id: string;
