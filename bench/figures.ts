@@ -8,6 +8,7 @@ export type Unit =
   | 'actions'
   | 'calls'
   | 'chunks'
+  | 'messages'
   | 'tokens'
   | 'trips'
   | 'statements'

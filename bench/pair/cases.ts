@@ -15,7 +15,7 @@ export interface Reading {
   value: number;
 }
 
-export interface Run {
+interface Run {
   side: Side;
   /** No two runs have the same; it makes ids of sessions and jobs. */
   id: string;
@@ -49,7 +49,8 @@ export const cases: Record<string, Case> = {
         run,
         {
           ...{ turns: 60, messageTokens: 300 },
-          policy: { contextWindow: 128_000, summary: { chunkTokens: 15_200 } },
+          // The same messages are evicted by versions with other defaults.
+          policy: { contextWindow: 128_000, keep: { messages: 24 }, summary: { chunkTokens: 13_500 } },
         },
         4,
       ),
@@ -93,7 +94,7 @@ function cpuOf(unit: string, cpu: CpuTimes, count: number): Reading[] {
 interface Conversation {
   turns: number;
   messageTokens: number;
-  policy: { contextWindow: number; summary?: { chunkTokens: number } };
+  policy: { contextWindow: number; keep?: { messages: number }; summary?: { chunkTokens: number } };
 }
 
 const modelMs = 300;
@@ -108,7 +109,7 @@ async function compactions(
   const beyond: number[] = [];
   const inModel: number[] = [];
   const count = Math.max(1, Math.round(most * share));
-  let chunks = 0;
+  let last = { chunks: 0, evicted: 0 };
   const { cpu } = await side.measureCpu(async () => {
     for (let number = 0; number < count; number++) {
       const session = `${id}-${number}`;
@@ -117,23 +118,24 @@ async function compactions(
       const busy = side.endpoint.busyMs(due, committed);
       beyond.push(committed - due - busy);
       inModel.push(busy);
-      chunks = await chunksOf(side, session);
+      last = await outcomeOf(side, session);
     }
   });
   return [
     { what: 'compaction beyond the model', unit: 'ms', value: median(beyond) },
     { what: 'time with a model call running', unit: 'ms', value: median(inModel) },
     { what: 'model calls of a compaction', unit: 'calls', value: side.endpoint.calls() / count },
-    { what: 'chunks of a compaction', unit: 'chunks', value: chunks },
+    { what: 'chunks of a compaction', unit: 'chunks', value: last.chunks },
+    { what: 'evicted messages', unit: 'messages', value: last.evicted },
     ...cpuOf('compaction with its turns', cpu, count),
   ];
 }
 
-async function chunksOf(side: Side, session: string): Promise<number> {
+async function outcomeOf(side: Side, session: string) {
   const [outcome] = await side.call('outcomes', { session });
   if (outcome?.method !== 'model')
     throw new Error(`${side.name}: not a compaction by the model: ${JSON.stringify(outcome)}`);
-  return outcome.chunks;
+  return outcome;
 }
 
 /** Callers that wait for a compaction: how long after the commit they have their answer. */
@@ -384,14 +386,13 @@ async function largeCommit({ side, id, share }: Run): Promise<Reading[]> {
   const session = `${id}-large`;
   const { due } = await side.call('compaction', { session, ...conversation });
   const committed = await side.committedAt(session);
-  const chunks = await chunksOf(side, session);
-  const [outcome] = await side.call('outcomes', { session });
+  const { chunks, tokensBefore } = await outcomeOf(side, session);
   // The last line is written when a loop is free again.
   await sleep(500);
   const { main, thread } = side.stalls(due);
   await side.restartWorker();
   return [
-    { what: 'tokens before the compaction', unit: 'tokens', value: outcome?.tokensBefore ?? 0 },
+    { what: 'tokens before the compaction', unit: 'tokens', value: tokensBefore },
     { what: 'chunks', unit: 'chunks', value: chunks },
     { what: 'due turn to commit', unit: 'ms', value: committed - due },
     { what: "longest hold of the worker's event loop", unit: 'ms', value: main },

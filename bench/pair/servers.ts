@@ -1,5 +1,5 @@
 /** The servers of a pair: one PostgreSQL with a database for each side, and a Temporal server for each side. */
-import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
@@ -23,10 +23,11 @@ export async function startPairServers(
   const dataDir = leashServers(mkdtempSync(path.join(os.tmpdir(), 'palimpsest-pair-')));
   // The account that PostgreSQL runs under must be able to enter it.
   chmodSync(dataDir, 0o755);
+  const folders = [dataDir];
   const stops: (() => Promise<void>)[] = [];
   const stop = async (): Promise<void> => {
     await Promise.all(stops.map((each) => each()));
-    rmSync(dataDir, { recursive: true, force: true });
+    for (const folder of folders) rmSync(folder, { recursive: true, force: true });
   };
   try {
     // Exact times of commits, without a look that would take part in the measurement.
@@ -35,8 +36,9 @@ export async function startPairServers(
     stops.push(() => postgres.stop());
     const temporals: PairServers['temporals'] = {};
     for (const side of sides) {
-      const folder = leashServers(path.join(dataDir, side));
-      mkdirSync(folder);
+      // Not below the other folder, which may be removed before this one's server is stopped.
+      const folder = leashServers(mkdtempSync(path.join(os.tmpdir(), `palimpsest-pair-${side}-`)));
+      folders.push(folder);
       const server = await startTemporal({
         ...{ dataDir: folder, log, cacheDir: defaultCacheDir(), ui: false },
         searchAttributes: searchAttributeTypes,

@@ -316,8 +316,10 @@ async function startAgents(
           else reject(new Error(said.error));
         };
         child.on('message', look);
+        child.send({ id, name, input }, (error) => {
+          if (error) reject(error);
+        });
       });
-      child.send({ id, name, input });
       return Promise.race([answer, ended]);
     },
     async stop(): Promise<void> {
