@@ -8,7 +8,9 @@ import os
 import sys
 
 from langchain_core.messages import RemoveMessage, messages_from_dict, messages_to_dict
-from langchain_core.tools import tool
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import StructuredTool, tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -16,6 +18,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from palimpsest import Palimpsest
+from recovery_tools import call_recovery_tool, recovery_tools
 
 palimpsest = Palimpsest()
 
@@ -26,8 +29,17 @@ def order_status(order: int) -> str:
     return f"Order {order} was shipped. {'It left the warehouse. ' * 20}"
 
 
-tools = [order_status]
-model = ChatOpenAI(model="gpt-4o").bind_tools(tools)
+def recovery_tool(definition):
+    def call(config: RunnableConfig, **arguments):
+        return call_recovery_tool(palimpsest, config["configurable"]["thread_id"], name, arguments)
+
+    name, description, schema = definition["function"].values()
+    return StructuredTool(name=name, description=description, args_schema=schema, func=call)
+
+
+tools = [order_status, *map(recovery_tool, recovery_tools)]
+reserved = 4_096
+model = ChatOpenAI(model="gpt-4o", max_tokens=reserved).bind_tools(tools)
 
 
 def agent(policy, checkpointer):
@@ -54,14 +66,26 @@ def agent(policy, checkpointer):
     return graph.compile(checkpointer=checkpointer)
 
 
+def prune(checkpointer, thread):
+    """Deletes all checkpoints but the newest: each one has the whole state. Leave it out to go back in time."""
+    with checkpointer.cursor() as cursor:
+        newest = "(select max(checkpoint_id) from checkpoints where thread_id = ?1)"
+        for table in ("writes", "checkpoints"):
+            cursor.execute(f"delete from {table} where thread_id = ?1 and checkpoint_id < {newest}", (thread,))
+
+
 def main(thread, policy='{"model": "gpt-4o"}'):
-    # The agent has no tools that read evicted messages, so its context does not name them.
-    policy = {"recovery": "none", **json.loads(policy)}
+    overhead = {"tools": [convert_to_openai_tool(tool) for tool in tools]}
+    policy = {"reservedOutputTokens": reserved, "overhead": overhead, **json.loads(policy)}
     config = {"configurable": {"thread_id": thread}}
     with SqliteSaver.from_conn_string(os.environ.get("CHECKPOINTS", "checkpoints.sqlite")) as checkpointer:
         graph = agent(policy, checkpointer)
         for line in sys.stdin:
-            state = graph.invoke({"messages": [("user", line.strip())]}, config)
+            # A thread without a checkpoint begins with what the session has.
+            begun = graph.get_state(config).values
+            held = [] if begun else messages_from_dict(palimpsest.held(thread))
+            state = graph.invoke({"messages": [*held, ("user", line.strip())]}, config)
+            prune(checkpointer, thread)
             print(state["messages"][-1].text, flush=True)
 
 

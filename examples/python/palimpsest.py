@@ -14,6 +14,7 @@ class Failure(Exception):
     def __init__(self, problem):
         super().__init__(f"{problem.get('failure')}: {problem.get('detail')}")
         self.type = problem.get("failure")
+        self.hint = problem.get("hint")
 
 
 class Palimpsest:
@@ -26,8 +27,7 @@ class Palimpsest:
 
         `messages` is the whole list that you hold, or messages that an earlier call returned with what came since.
         """
-        path = f"/v1/sessions/{urllib.parse.quote(session, safe='')}/sync"
-        return self._post(path, {"messages": messages, **fields})["context"]["messages"]
+        return self._send(session, "sync", {"messages": messages, **fields})["context"]["messages"]
 
     def held(self, session):
         """The messages of a session for a process that holds none; an empty list for a new session."""
@@ -38,12 +38,26 @@ class Palimpsest:
                 return []
             raise
 
-    def _post(self, path, body):
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+    def search(self, session, **fields):
+        return self._send(session, "search", fields)
+
+    def tool_response(self, session, **query):
+        return self._get(session, "tool-response", query)
+
+    def expand(self, session, **query):
+        return self._get(session, "messages", query)
+
+    def _get(self, session, operation, query):
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._send(session, f"{operation}?{urllib.parse.urlencode(given)}", None)
+
+    def _send(self, session, operation, body):
+        url = f"{self.url}/v1/sessions/{urllib.parse.quote(session, safe='')}/{operation}"
+        request = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
         request.add_header("content-type", "application/json")
         if self.token:
             request.add_header("authorization", f"Bearer {self.token}")
-        # A repeated `sync` stores nothing twice.
+        # A repeated `sync` stores nothing twice, and the other calls only read.
         for pause in (0.1, 0.4, 1.6, None):
             try:
                 with urllib.request.urlopen(request, timeout=60) as answer:

@@ -16,6 +16,9 @@ export const documentsWithTables = [
   'docs/policy.md',
 ];
 
+/** The recovery tools, as the examples in Python read them. */
+export const pythonDefinitions = 'examples/python/recovery_tools.json';
+
 const tables: Readonly<Record<string, () => string[]>> = {
   configuration: configurationTable,
   limits: () => [

@@ -2,16 +2,20 @@
 import { existsSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { failureTypes } from '../../../src/errors.js';
+import { recoveryTools } from '../../../src/contract/recovery-tools.js';
 import { describePolicy } from '../../../src/policy/describe.js';
 import { effectivePolicy } from '../../../src/policy/layers.js';
 import { document, documents } from '../../support/documents.js';
-import { documentsWithTables, policyFields, withTables } from '../../support/reference.js';
+import { documentsWithTables, policyFields, pythonDefinitions, withTables } from '../../support/reference.js';
 
 test.each(documentsWithTables)('the tables of %s are those of the sources (else: npm run docs)', (file) => {
   const text = document(file);
   expect(text).toMatch(/<!-- table: \w+ -->/);
   expect(text).toBe(withTables(text));
 });
+
+test('the examples in Python offer the recovery tools (else: npm run docs)', () =>
+  expect(JSON.parse(document(pythonDefinitions))).toEqual(recoveryTools));
 
 test('the table shows the default of each policy field', () => {
   const told = new Map(policyFields().map(({ path, otherwise }) => [path, otherwise]));

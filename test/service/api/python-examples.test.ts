@@ -1,7 +1,7 @@
 /** The agents of examples/python, run unchanged: a hundred turns on a small window, in ten processes each. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { copyFile, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { copyFile, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -58,36 +58,81 @@ test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
   }
   const provider = await startAgentProvider(window, (question) => [
     ['order_status', { order: question }],
-    ['order_status', { order: question + 1_000 }],
+    ['search_history', { query: `"Question ${Math.ceil(question / 2)}:"`, role: 'user', limit: 1 }],
+    ['get_tool_response', { message: 1, limit: 50 }],
+    ['expand_history', { from_message: 1, limit: 1 }],
   ]);
   const client = server.stack.palimpsest;
   const session = name;
+  const checkpoints = path.join(folder, 'checkpoints');
   const env = {
     ...{ PALIMPSEST_URL: server.api.address, PALIMPSEST_TOKEN: server.token },
     ...{
       OPENAI_BASE_URL: provider.url,
       OPENAI_API_KEY: 'none',
-      CHECKPOINTS: path.join(folder, 'checkpoints'),
+      CHECKPOINTS: checkpoints,
     },
     ...{ LANGSMITH_TRACING: 'false', PYTHONDONTWRITEBYTECODE: '1' },
   };
   const python = path.join(found.folder, 'bin', 'python');
-  const program = [path.join(examples, `${name}.py`), session, JSON.stringify({ contextWindow: window })];
+  const program = [
+    path.join(examples, `${name}.py`),
+    session,
+    JSON.stringify({ contextWindow: window, reservedOutputTokens: 400 }),
+  ];
   try {
     for (let turn = 1; turn <= turns; turn += turnsOfProcess) {
+      // Without its checkpoint, a thread begins with the messages of the session.
+      if (turn > turns / 2) await rm(checkpoints, { force: true });
       const numbers = Array.from({ length: turnsOfProcess }, (_, index) => turn + index);
       const asked = numbers.map((number) => `Question ${number}: ${'word '.repeat(100).trim()}\n`).join('');
       const answered = await piped(python, program, asked, env);
       expect(answered).toBe(numbers.map((number) => `Answer ${number}.\n`).join(''));
       if (turn % 25 === 1) await client.settled({ session });
     }
+    // The checkpointer keeps the newest state alone.
+    if (name === 'langgraph_agent') expect((await stat(checkpoints)).size).toBeLessThan(2_000_000);
     const replayed: Json[] = [];
     for await (const item of originalItems(client.replay({ session }))) replayed.push(item);
     expect(replayed.map(summaryOf)).toEqual(provider.said.map(summaryOf));
+    const results = provider.said
+      .filter((item) => item['role'] === 'tool')
+      .map(({ content }) => String(content));
+    expect(results.filter((text) => text.includes('"error"'))).toEqual([]);
+    for (let turn = 1; turn <= turns; turn++) {
+      const [, found, first, page] = results.slice(4 * (turn - 1));
+      expect(found).toContain(`«Question ${Math.ceil(turn / 2)}:»`);
+      expect(first).toContain('"content": "Question 1: word');
+      expect(page).toContain('"message": 1, "role": "user", "content": "Question 1: word');
+    }
     expect(provider.refused).toEqual([]);
     expect(provider.requests).toBe(2 * turns);
     expect(provider.largest).toBeLessThanOrEqual(window);
     expect((await client.status({ session })).generation).toBeGreaterThan(3);
+  } finally {
+    await provider.close();
+  }
+});
+
+test('openai_loop goes on with a question that a process left unanswered', async ({ skip }) => {
+  const found = await environment();
+  if ('why' in found) return skip(found.why);
+  const provider = await startAgentProvider(window, (question) => [['order_status', { order: question }]]);
+  const session = 'unanswered';
+  const env = {
+    ...{ PALIMPSEST_URL: server.api.address, PALIMPSEST_TOKEN: server.token },
+    ...{ OPENAI_BASE_URL: provider.url, OPENAI_API_KEY: 'none', PYTHONDONTWRITEBYTECODE: '1' },
+  };
+  try {
+    const client = server.stack.palimpsest;
+    await client.sync({ session, messages: [{ role: 'user', content: 'Question 1' }] });
+    const python = path.join(found.folder, 'bin', 'python');
+    const program = [path.join(examples, 'openai_loop.py'), session];
+    expect(await piped(python, program, '', env)).toBe('Answer 1.\n');
+    const roles: string[] = [];
+    for await (const { message } of client.replay({ session })) roles.push(message.role);
+    expect(roles).toEqual(['user', 'assistant', 'tool', 'assistant']);
+    expect(await piped(python, program, '', env)).toBe('');
   } finally {
     await provider.close();
   }
