@@ -33,7 +33,7 @@ export const chat: Protocol = {
       heldByProvider: null,
     };
   },
-  tools: recoveryTools as unknown as Fields[],
+  tools: recoveryTools,
   takesTools: ({ tools, functions, n }) =>
     functions === undefined && (tokensIn(n) ?? 1) === 1 && !hasNamesake(tools, nameOfTool),
   answer({ choices, usage, model }) {

@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import { itemDigest } from '../../../src/formats/list-digest.js';
 import { originalItems } from '../../../src/formats/native.js';
@@ -56,6 +56,15 @@ async function loopOf(heading: string, url: string): Promise<Loop> {
   return (await import(file)) as Loop;
 }
 
+/** The function of docs/formats.md that rebuilds what was sent from a replay. */
+async function rebuilding(): Promise<(client: HttpPalimpsest, session: string) => Promise<Json[]>> {
+  const [example] = examplesIn(document('docs/formats.md'), 'What is kept');
+  const file = path.join(folder, 'sent.mjs');
+  await writeFile(file, asJavaScript(example?.code ?? ''));
+  const { sent } = (await import(file)) as { sent: Awaited<ReturnType<typeof rebuilding>> };
+  return sent;
+}
+
 const connect = (): Promise<HttpPalimpsest> =>
   HttpPalimpsest.connect({ url: server.api.address, token: server.token });
 
@@ -81,6 +90,7 @@ test.each(['OpenAI chat completions', 'OpenAI Responses', 'Anthropic'])('%s', as
     const replayed: Json[] = [];
     for await (const item of originalItems(client.replay({ session }))) replayed.push(item);
     expect(replayed.map(itemDigest)).toEqual(provider.said.map(itemDigest));
+    expect(await (await rebuilding())(client, session)).toEqual(replayed);
     expect(provider.refused).toEqual([]);
     expect(provider.requests).toBe(2 * turns);
     expect(provider.largest).toBeLessThanOrEqual(window);
@@ -88,6 +98,25 @@ test.each(['OpenAI chat completions', 'OpenAI Responses', 'Anthropic'])('%s', as
   } finally {
     await provider.close();
   }
+});
+
+afterEach(() => vi.unstubAllEnvs());
+
+test('the first call takes address and token from the environment, and needs no token', async () => {
+  const [example] = examplesIn(document('docs/loops.md'));
+  const source = pathToFileURL(program('src/http-client/index.ts')).href;
+  const code = asJavaScript(example?.code ?? '', { 'palimpsest/http': source });
+  const run = async (name: string, token: string | undefined): Promise<unknown> => {
+    vi.stubEnv('PALIMPSEST_URL', server.api.address);
+    vi.stubEnv('PALIMPSEST_TOKEN', token);
+    const file = path.join(folder, `${name}.mjs`);
+    await writeFile(file, code);
+    return import(file);
+  };
+  await expect(run('without', undefined)).rejects.toMatchObject({ type: 'Api.Unauthorized' });
+  await expect(run('empty', '')).rejects.toMatchObject({ type: 'Api.Unauthorized' });
+  await run('first', server.token);
+  expect((await server.stack.palimpsest.status({ session: 'ticket-4711' })).session).toBe('ticket-4711');
 });
 
 describe('a process that ends in the middle of a turn', () => {
@@ -136,7 +165,7 @@ describe('a process that ends in the middle of a turn', () => {
       }) as HttpPalimpsest;
       const { held: kept } = await answer(away, session, answered.held, 'Question 2');
       expect(kept.at(-1)).toMatchObject({ content: 'Answer 2.' });
-      const { known } = await client.sync({ session, messages: kept as [] });
+      const { known } = await client.sync({ session, messages: kept });
       expect(known).toBe(kept.length - 1);
     } finally {
       await provider.close();
