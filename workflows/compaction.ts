@@ -37,8 +37,9 @@ export async function compaction(input: CompactionInput): Promise<Committed | nu
   const { tenant, session, incarnation, reason, force, settles } = input;
   const ids: SessionIds = { tenant, session, incarnation };
   assertOwnId((id) => compactionWorkflowId(ids, Number(id.split('/').at(-1))));
-  const page = new CompactionPage(!hasFewerSteps());
-  const run: CompactionRun = { ids, reason, force, settles, page, answers: [] };
+  const fewer = hasFewerSteps();
+  const page = new CompactionPage(!fewer);
+  const run: CompactionRun = { ids, reason, force, settles, lastAnswerCommits: fewer, page, answers: [] };
   try {
     const plan = input.plan ?? (await makePlan(input));
     if ('nothing' in plan) {
@@ -92,6 +93,10 @@ async function replaceByModel(run: CompactionRun, plan: Plan): Promise<Committed
   for (let tries = 1; ; tries++) {
     try {
       const summarized = await summarizeInTime(run, plan);
+      if (run.committed) {
+        run.page.committed(run.committed);
+        return run.committed;
+      }
       return await commitSummary(run, plan, { method: 'model', summarized, failure: null });
     } catch (error) {
       const failure = failureOf(error);
