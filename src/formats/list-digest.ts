@@ -1,27 +1,49 @@
 /** Digests by which a list of messages is recognized, whatever a framework adds to its messages. */
 import { createHash } from 'node:crypto';
+import { jsonWithin } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import type { Steps } from '../steps.js';
 import { type Fields, isFields, textOr } from './content.js';
 
 /**
- * One digest for each beginning of a list: the last is that of the whole list. Two lists have the same digest if their items say
- * the same. What frameworks add, move or write in another way does not count: ids, reports of usage, cache marks, defaults, empty
- * fields, reasoning, the texts of errors, the order of fields and of results, the notation of arguments, and whether a single text
- * is in a list of parts.
+ * Two items have the same digest if they say the same. What frameworks add, move or write in another way does not count: ids,
+ * reports of usage, cache marks, defaults, empty fields, reasoning, the texts of errors, the order of fields and of results, the
+ * notation of arguments, and whether a single text is in a list of parts.
  */
-export function* listDigests(items: readonly Json[]): Steps<string[]> {
+export function itemDigest(item: Json): string {
+  return sha256(JSON.stringify(said(unwrapped(item))) ?? '');
+}
+
+/** One digest for each item. */
+export function* itemDigests(items: readonly Json[]): Steps<string[]> {
   const digests: string[] = [];
   for (const item of items) {
-    const before = digests.at(-1) ?? '';
-    digests.push(sha256(`${before}${itemDigest(item)}`));
+    digests.push(itemDigest(item));
     yield;
   }
   return digests;
 }
 
-export function itemDigest(item: Json): string {
-  return sha256(JSON.stringify(said(unwrapped(item))) ?? '');
+/** One digest for each beginning of a list, from the digests of its items: the last is that of the whole list. */
+export function* beginningDigests(ofItems: readonly string[]): Steps<string[]> {
+  const digests: string[] = [];
+  for (const digest of ofItems) {
+    digests.push(sha256(`${digests.at(-1) ?? ''}${digest}`));
+    yield;
+  }
+  return digests;
+}
+
+/** Number of the system and developer messages with which a list begins. */
+export function leadingInstructions(items: readonly Json[]): number {
+  const first = items.findIndex((item) => !isInstruction(messageOf(unwrapped(item))));
+  return first === -1 ? items.length : first;
+}
+
+function isInstruction(message: Json): boolean {
+  if (!isFields(message)) return false;
+  const kind = textOr(message.role) || textOr(message.type);
+  return /^(?:system|developer|SystemMessage(?:Chunk)?)$/.test(kind);
 }
 
 /** The id that a framework gave to an item; null if it has none. */
@@ -113,12 +135,8 @@ function textAlone(parts: Json[]): Json {
 
 /** Frameworks parse the arguments of a call, and write them anew. */
 function parsed(text: Json): Json {
-  if (typeof text !== 'string') return text;
-  try {
-    return JSON.parse(text) as Json;
-  } catch {
-    return text;
-  }
+  const value = typeof text === 'string' ? jsonWithin(text) : text;
+  return value === undefined ? text : value;
 }
 
 function isEmpty(value: Json): boolean {

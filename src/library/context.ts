@@ -5,6 +5,7 @@ import { arrangeNative, shownUnits } from '../formats/native.js';
 import type { ContextSource, Head, Reduction, ViewItem } from '../context/view/view.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import { limitsOf } from '../limits/limits.js';
+import type { ShownUnit } from '../formats/format.js';
 import { contextFormatOf, formatOf } from '../formats/index.js';
 import type { ContextFormat } from '../conversation/format-names.js';
 import { policyOf } from '../policy/layers.js';
@@ -35,12 +36,18 @@ export async function readContext(
   return (await readContextOf(connections, ids, request)).context;
 }
 
-/** A context, and the session as it was then. */
+/** A context, the pieces that it was made of, and the session as it was then. */
+export interface FoundContext {
+  context: SessionContext;
+  units: ShownUnit[];
+  session: SessionRow;
+}
+
 export async function readContextOf(
   { pool, watch, turnLimits }: Connections,
   ids: SessionIds,
   { format, budget, waitMs = 0 }: Omit<ContextRequest, 'session'>,
-): Promise<{ context: SessionContext; session: SessionRow }> {
+): Promise<FoundContext> {
   if (waitMs > 0) await compactionEnded({ pool, watch }, ids, waitMs);
   const key = budget ?? 'own';
   const mostBytes = Math.max(mostContextBytes, 2 * turnLimits.maxBytes);
@@ -48,15 +55,15 @@ export async function readContextOf(
     inSlices(fitted(ids.session, found, { format, budget }), currentCaller()?.signal);
   for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
     const found = await readContextSource(pool, ids, key, mostBytes);
-    const { context, budget: within, reductions } = await fit(found);
+    const { context, units, budget: within, reductions } = await fit(found);
     const { session } = found;
-    if (reductions.length === 0) return { context, session };
+    if (reductions.length === 0) return { context, units, session };
     // Reductions are stored when they are first applied, so that every later read until the next commit starts with
     // the same prefix.
     const seen = found.source.reductions.length;
     const { generation } = session;
     if (await saveReductions(pool, session, { generation, seen, budget: within, reductions }))
-      return { context, session };
+      return { context, units, session };
   }
   return readContextLocked(pool, ids, key, mostBytes, async (found) => ({
     ...(await fit(found)),
@@ -73,7 +80,7 @@ export function* fitted(
   name: string,
   { session, source }: { session: SessionRow; source: ContextSource },
   { format = formatOf(session.format).contextFormat, budget: own }: ContextShape = {},
-): Steps<{ context: SessionContext; budget: number; reductions: Reduction[] }> {
+): Steps<{ context: SessionContext; units: ShownUnit[]; budget: number; reductions: Reduction[] }> {
   const policy = policyOf(session.policy);
   const limits = limitsOf(policy, factsOf(session));
   const budget = own ?? limits.budget;
@@ -91,23 +98,28 @@ export function* fitted(
   const context = contextOf(name, session, fit.items, fit.layout, sizes);
   // Reductions are stored and read under the budget in the session's row.
   const key = own ?? session.budget;
+  const units = format === 'openai-chat' ? fit.items.map(chatUnit) : shownUnits(fit.items, logged, format);
   return {
-    context: yield* inFormat(context, fit.items, logged, format),
+    context: yield* inFormat(context, units, format),
+    units,
     budget: key,
     reductions: fit.reductions,
   };
 }
 
+function chatUnit({ message, fromSeq, source, joined }: ViewItem): ShownUnit {
+  const isOriginal = joined === undefined && /^(?:log|system|carried)$/.test(source);
+  const items = isOriginal ? [message as unknown as Json] : null;
+  return { items, messages: [message], ...(fromSeq > 0 ? { seq: fromSeq } : {}) };
+}
+
 function* inFormat(
   context: Omit<SessionContext, 'etag'>,
-  items: readonly ViewItem[],
-  logged: ReadonlyMap<number, LoggedMessage>,
+  units: readonly ShownUnit[],
   format: ContextFormat,
 ): Steps<SessionContext> {
   const rendered =
-    format === 'openai-chat'
-      ? { messages: context.messages }
-      : contextFormatOf(format).render(shownUnits(items, logged, format));
+    format === 'openai-chat' ? { messages: context.messages } : contextFormatOf(format).render(units);
   yield;
   const shown = { ...context, format, ...(rendered as { messages: ChatMessage[]; system?: Json }) };
   return { ...shown, etag: createHash('sha256').update(JSON.stringify(shown)).digest('hex').slice(0, 32) };
