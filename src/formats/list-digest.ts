@@ -79,11 +79,12 @@ function messageOf(item: Json): Json {
 function said(item: Json): Json {
   const message = messageOf(item);
   if (!isFields(message)) return message;
-  const own = Object.fromEntries(
+  const { content_blocks: blocks, ...own } = Object.fromEntries(
     Object.entries(message).filter(([name, value]) => !added.has(name) && defaults[name] !== value),
   );
-  const { content } = own;
-  return plain(Array.isArray(content) ? { ...own, content: saidParts(content) } : own);
+  // LangChain.js writes the blocks of some messages under this name.
+  const content = own.content ?? blocks ?? null;
+  return plain({ ...own, content: Array.isArray(content) ? saidParts(content) : content });
 }
 
 /**
