@@ -258,7 +258,9 @@ export const status = component(
     generation: z.int(),
     phase: z
       .enum(['idle', 'appending', 'debouncing', 'measuring', 'compacting', 'asleep', 'unknown'])
-      .describe('`asleep`: no workflow runs, because none was needed for `idleAfter`; `unknown`: no worker answers.'),
+      .describe(
+        '`asleep`: no workflow runs, because none was needed for `idleAfter`; `unknown`: no worker answers.',
+      ),
     overdue: moment
       .nullable()
       .describe(

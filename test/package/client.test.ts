@@ -15,7 +15,7 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 const app = newProject();
 const modules = path.join(app.folder, 'node_modules');
 const installed = path.join(modules, 'palimpsest-client');
-const built = path.join(root, 'client', 'dist');
+const built = path.join(root, 'packages', 'client', 'dist');
 
 interface Manifest {
   version: string;
@@ -29,7 +29,8 @@ const filesIn = (folder: string): string[] => readdirSync(folder, { recursive: t
 
 const esModule: ModuleSettings = ['NodeNext', 'NodeNext', 'module'];
 
-const readme = examplesIn(document('client/README.md')).find(({ language }) => language === 'ts')?.code ?? '';
+const readme =
+  examplesIn(document('packages/client/README.md')).find(({ language }) => language === 'ts')?.code ?? '';
 const consumer = `
   import {
     callRecoveryTool, HttpPalimpsest, isFailure, PalimpsestError, recoveryTools, type PalimpsestClient, type Synced, type Turn,

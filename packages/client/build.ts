@@ -1,5 +1,5 @@
 /**
- * `npm run build:client` writes the package `palimpsest-client` into client/dist: the HTTP client and the adapters, each an entry
+ * `npm run build:client` writes the package `palimpsest-client` into packages/client/dist: the HTTP client and the adapters, each an entry
  * point, with zod bundled in. Frameworks stay outside: they are optional peers.
  */
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -28,8 +28,8 @@ interface Chunk {
   modules: object;
 }
 
-const root = fileURLToPath(new URL('..', import.meta.url));
-const folder = path.join(root, 'client', 'dist');
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const folder = path.join(root, 'packages', 'client', 'dist');
 const bundled = ['zod'];
 const from = readManifest<RootManifest>(path.join(root, 'package.json'));
 const entries = entriesOf(from.exports);
@@ -38,7 +38,7 @@ rmSync(folder, { recursive: true, force: true });
 mkdirSync(folder, { recursive: true });
 const chunks = [...(await bundleCode()), ...(await bundleTypes())];
 for (const name of ['README.md', 'LICENSE'])
-  copyFileSync(path.join(root, name === 'LICENSE' ? '' : 'client', name), path.join(folder, name));
+  copyFileSync(path.join(root, name === 'LICENSE' ? '' : 'packages/client', name), path.join(folder, name));
 write('THIRD-PARTY-LICENSES', licencesOf(chunks));
 write('package.json', `${JSON.stringify(manifestOf(chunks), null, 2)}\n`);
 
