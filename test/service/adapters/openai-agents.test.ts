@@ -1,24 +1,13 @@
 /** `palimpsest/openai-agents` with the Agents SDK and a scripted Responses API. */
-import {
-  Agent,
-  type AgentInputItem,
-  MemorySession,
-  OpenAIProvider,
-  Runner,
-  RunState,
-  type Session,
-  tool,
-} from '@openai/agents';
-import OpenAI from 'openai';
+import { Agent, type AgentInputItem, MemorySession, RunState, type Session, tool } from '@openai/agents';
 import { z } from 'zod';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { PalimpsestSession } from '../../../src/adapters/openai-agents.js';
 import type { PalimpsestClient } from '../../../src/contract/client.js';
 import type { Json } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
-import { openaiResponses } from '../../../src/formats/openai-responses.js';
 import { HttpPalimpsest } from '../../../src/http-client/client.js';
-import { counterFor } from '../../../src/tokens/counter.js';
+import { called, comparable, type Item, said, ScriptedApi, thought } from '../../support/agents-api.js';
 import { type ApiStack, startApiStack } from '../../support/api.js';
 
 let server: ApiStack;
@@ -35,66 +24,6 @@ const connect = (): Promise<PalimpsestClient> =>
   HttpPalimpsest.connect({ url: server.api.address, token: server.token });
 
 const policy = { contextWindow: 4_000 };
-const counter = counterFor('o200k_base');
-
-type Item = Record<string, Json>;
-
-/** A Responses API that checks every request as the provider does, and asks `answer` for its answer. */
-class ScriptedApi {
-  readonly inputs: Item[][] = [];
-  readonly runner: Runner;
-  largest = 0;
-
-  constructor(answer: (input: Item[], request: number) => Item[]) {
-    const openAIClient = new OpenAI({
-      apiKey: 'none',
-      maxRetries: 0,
-      fetch: async (_, request) => {
-        const { input, stream } = JSON.parse(String(request?.body)) as { input: Item[]; stream?: boolean };
-        const violations = openaiResponses.violations({ messages: input });
-        this.inputs.push(input);
-        this.largest = Math.max(this.largest, tokensOf(input));
-        if (violations.length > 0)
-          return Response.json({ error: { message: violations.join() } }, { status: 400 });
-        const output = answer(input, this.inputs.length) as Json;
-        const response = { id: `resp_${this.inputs.length}`, object: 'response', output, usage: null };
-        if (!stream) return Response.json(response);
-        const event = JSON.stringify({ type: 'response.completed', response });
-        return new Response(`event: response.completed\ndata: ${event}\n\n`, {
-          headers: { 'content-type': 'text/event-stream' },
-        });
-      },
-    });
-    const modelProvider = new OpenAIProvider({ openAIClient });
-    this.runner = new Runner({ modelProvider, tracingDisabled: true });
-  }
-}
-
-/** Tokens of everything that the model reads. */
-function tokensOf(value: Json): number {
-  if (typeof value === 'string') return counter.count(value);
-  if (value === null || typeof value !== 'object') return 0;
-  const read = Array.isArray(value)
-    ? value
-    : ['content', 'text', 'name', 'arguments', 'output', 'summary'].map((name) => value[name] ?? null);
-  return read.reduce<number>((sum, each) => sum + tokensOf(each), 0);
-}
-
-const said = (id: string, text: string): Item => ({
-  ...{ type: 'message', id, role: 'assistant', status: 'completed' },
-  content: [{ type: 'output_text', text, annotations: [], logprobs: [] }],
-});
-
-const thought = (id: string): Item => ({
-  type: 'reasoning',
-  id,
-  summary: [{ type: 'summary_text', text: 'Look.' }],
-});
-
-const called = (id: string, order: number): Item => ({
-  ...{ type: 'function_call', id: `fc_${id}`, call_id: id, name: 'look', status: 'completed' },
-  arguments: JSON.stringify({ order }),
-});
 
 /** Each question is answered after two calls at once. */
 function lookingTwice(): ScriptedApi {
@@ -119,18 +48,12 @@ const look = tool({
 const agent = new Agent({ name: 'support', tools: [look] });
 const question = (turn: number): string => `Question ${turn}: ${'word '.repeat(100)}`;
 
-/** The items of a session as they were added, without the ids of calls, which the SDK removes before it stores them. */
+/** The items of a session as they were added. */
 async function replayed(session: string): Promise<Json[]> {
   const { session: inUse } = await client.sync({ session, messages: [] });
   const items: Json[] = [];
   for await (const item of originalItems(client.replay({ session: inUse }))) items.push(comparable(item));
   return items;
-}
-
-function comparable(item: unknown): Json {
-  const { id, ...rest } = JSON.parse(JSON.stringify(item)) as Item;
-  const isCall = rest.type === 'function_call' || rest.type === 'function_call_result';
-  return id === undefined || isCall ? rest : { id, ...rest };
 }
 
 async function play(
