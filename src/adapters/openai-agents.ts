@@ -50,8 +50,6 @@ export class PalimpsestSession implements Session {
   private readonly client: PalimpsestClient;
   private readonly session: string;
   private readonly policy: SyncRequest['policy'];
-  /** The context that was answered last. It stands for a beginning of the log. */
-  private context: ResponsesItem[] | null = null;
   /** For each run, the items that `callModelInputFilter` stored and the SDK has not yet added. */
   private offered: AgentInputItem[][] = [];
 
@@ -153,18 +151,14 @@ export class PalimpsestSession implements Session {
   }
 
   /** The context, or null for a session that does not exist. */
-  private async present(): Promise<Synced<ResponsesItem, string> | null> {
-    const present = await heldContext<ResponsesItem, string>(this.client, this.request());
-    this.context = present && present.context.messages;
-    return present;
+  private present(): Promise<Synced<ResponsesItem, string> | null> {
+    return heldContext<ResponsesItem, string>(this.client, this.request());
   }
 
-  private async store(
+  private store(
     messages: readonly (AgentInputItem | ResponsesItem)[],
   ): Promise<Synced<ResponsesItem, string>> {
-    const synced = await this.client.sync<ResponsesItem, string>({ ...this.request(), messages });
-    this.context = synced.context.messages;
-    return synced;
+    return this.client.sync<ResponsesItem, string>({ ...this.request(), messages });
   }
 
   private request(): HeldRequest {
@@ -175,9 +169,10 @@ export class PalimpsestSession implements Session {
   /** Stores items after the whole log, whoever else adds to it. */
   private append(items: readonly AgentInputItem[]): Promise<Synced<ResponsesItem, string> | null> {
     if (items.length === 0) return this.present();
-    return afterOthers(this.session, async (attempt) => {
-      if (this.context === null || attempt > 1) await this.present();
-      return this.store([...(this.context ?? []), ...items]);
+    // A context from before could have items that another process has removed since: they would be stored again.
+    return afterOthers(this.session, async () => {
+      const present = await this.present();
+      return this.store([...(present?.context.messages ?? []), ...items]);
     });
   }
 
@@ -196,7 +191,6 @@ export class PalimpsestSession implements Session {
   ): Promise<boolean> {
     const { client, session: continues } = this;
     const to = continuationId(continues, from, attempt);
-    this.context = null;
     this.offered = [];
     try {
       if (messages.length > 0) {
@@ -239,7 +233,7 @@ export class PalimpsestSession implements Session {
 
 const rules = {
   client: optionRules.client('sync', 'fork', 'appendTurn', 'expand', 'search', 'toolResponse'),
-  session: optionRules.text,
+  session: { ...optionRules.text, isRequired: true },
   policy: optionRules.object,
   recoveryTools: optionRules.flag,
 };
