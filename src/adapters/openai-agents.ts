@@ -157,8 +157,9 @@ export class PalimpsestSession implements Session {
 
   private store(
     messages: readonly (AgentInputItem | ResponsesItem)[],
+    expected: Pick<SyncRequest, 'expectedSession'> = {},
   ): Promise<Synced<ResponsesItem, string>> {
-    return this.client.sync<ResponsesItem, string>({ ...this.request(), messages });
+    return this.client.sync<ResponsesItem, string>({ ...this.request(), ...expected, messages });
   }
 
   private request(): HeldRequest {
@@ -169,10 +170,12 @@ export class PalimpsestSession implements Session {
   /** Stores items after the whole log, whoever else adds to it. */
   private append(items: readonly AgentInputItem[]): Promise<Synced<ResponsesItem, string> | null> {
     if (items.length === 0) return this.present();
-    // A context from before could have items that another process has removed since: they would be stored again.
     return afterOthers(this.session, async () => {
       const present = await this.present();
-      return this.store([...(present?.context.messages ?? []), ...items]);
+      if (present === null) return this.store(items);
+      // Items that another call removes meanwhile must not be stored again.
+      const { session: expectedSession, context } = present;
+      return this.store([...context.messages, ...items], { expectedSession });
     });
   }
 

@@ -455,6 +455,18 @@ describe('popItem', () => {
     ]);
   });
 
+  test('makes a list of the log before it stale', async () => {
+    const session = await opened('pop-stale');
+    const before = await client.sync({ session: 'pop-stale', messages: [] });
+    await session.popItem();
+    const messages = [...before.context.messages, { role: 'user', content: 'Third.' }] as AgentInputItem[];
+    const stale = { session: 'pop-stale', messages, expectedSession: before.session };
+    await expect(client.sync(stale)).rejects.toMatchObject({
+      ...{ type: 'Store.ListEdited', path: 'expectedSession' },
+    });
+    expect(await replayed('pop-stale')).toEqual(dialog.slice(0, 2));
+  });
+
   test('of a session that does not exist returns nothing', async () => {
     expect(await (await again('pop-none')).popItem()).toBeUndefined();
   });
