@@ -76,6 +76,8 @@ async function synchronized(
     sessionInUse(connections, origin),
     knownPart(connections, origin, list),
   ]);
+  if (request.expectedSession !== undefined && request.expectedSession !== ids.session)
+    throw wentOn(ids.session, request.expectedSession);
   formatOfTurn({ session: ids.session, format }, row);
   const known = ids === origin ? found : await knownPart(connections, ids, list);
   const compared = row ? await compare(connections, row, list, known, shape) : wholeList(nothing);
@@ -180,6 +182,14 @@ async function partsOfEdited(
     );
   if (isFork) return partsOf(list, common);
   return [{ indexes, items: held.items.length, digest: held.ofBeginnings.at(-1)! }];
+}
+
+function wentOn(session: string, expected: string): PalimpsestError {
+  return new PalimpsestError(
+    'Store.ListEdited',
+    `the list is of session ${expected}, which goes on in session ${session}`,
+    { path: 'expectedSession', hint: 'Read the context again with an empty list, and add to it.' },
+  );
 }
 
 /** Makes the fork in which the session goes on; a repeated call finds it. */
