@@ -11,6 +11,18 @@ export interface PalimpsestMemoryOptions {
   session?: string;
   /** Policy of a new session, for instance `{ model: 'gpt-5' }`. An existing session keeps its policy. */
   policy?: SyncRequest['policy'];
+  /**
+   * Whether each call of the agent is given the new messages only, and the session is the agent's memory. `false`: each call is
+   * given the whole list.
+   * @default true
+   */
+  memory?: boolean;
+  /**
+   * What to do if a whole list lacks messages of the session, or has others in their place. `fork`: go on in a fork that ends
+   * where both part. `append`: append what the session does not have. `refuse`: fail with `Store.ListEdited`.
+   * @default 'fork'
+   */
+  onEdit?: SyncRequest['onEdit'];
 }
 
 /** Parts of the types of `@mastra/core`, which are not imported because that package needs Node 22. */
@@ -60,6 +72,8 @@ interface Run {
   session: string;
   /** Version of the model's interface, which says how Mastra converts its messages. */
   version: string;
+  /** The call was given the whole list. */
+  isWhole: boolean;
   /** The context that was answered last. */
   context: Message[];
   /** The messages of the call that are stored. */
@@ -88,6 +102,7 @@ export class PalimpsestProcessor {
     state,
     requestContext,
   }: RequestArgs<Given>): Promise<{ prompt: Given[] }> {
+    if (choosesAgents(messageList)) return { prompt };
     if (stepNumber === 0) refuseHistory(messageList);
     const run =
       runIn(state) ?? (await this.begin(sessionOf(this.options, messageList, requestContext), prompt));
@@ -112,12 +127,32 @@ export class PalimpsestProcessor {
   }
 
   private async begin(session: string, prompt: PromptMessage[]): Promise<Run> {
-    const context = await this.held(session);
     const said = storable(prompt);
+    const { memory = true } = this.options;
+    if (!memory || (said.some(isAnswer) && (await this.isWhole(session, said))))
+      return { session, version: 'v2', isWhole: true, context: [], stored: [] };
+    const context = await this.held(session);
     // A call that was suspended, or failed and is made again, begins with messages that are stored.
     let count = Math.min(context.length, said.length);
     while (count > 0 && !saySame(context.slice(-count), said.slice(0, count))) count--;
-    return { session, version: 'v2', context, stored: said.slice(0, count) };
+    return { session, version: 'v2', isWhole: false, context, stored: said.slice(0, count) };
+  }
+
+  /** Whether messages with answers are the whole list, which the session has but for its end. Stores that end. */
+  private async isWhole(session: string, said: Message[]): Promise<boolean> {
+    try {
+      await this.sync(session, said, { onEdit: 'refuse' });
+      return true;
+    } catch (error) {
+      if (!isFailure(error, 'Store.ListEdited')) throw error;
+      // A question and its answer.
+      if (Number(error.details?.commonSeq) < 2) return false;
+      throw invalid(
+        `the messages of this call begin as session ${session} does, but are not its messages and new ones`,
+        'messages',
+        'Give each call the new messages only, or set the option memory to false if each call has the whole list.',
+      );
+    }
   }
 
   private async held(session: string): Promise<Message[]> {
@@ -142,11 +177,14 @@ export class PalimpsestProcessor {
     for (let attempt = 1; ; attempt++) {
       try {
         const usage = begun > 0 ? usageOf(answered) : {};
-        const { context } = await this.sync(run.session, [...run.context, ...said.slice(begun)], usage);
+        const { onEdit = 'fork' } = this.options;
+        const { context } = run.isWhole
+          ? await this.sync(run.session, said, { ...usage, onEdit })
+          : await this.sync(run.session, [...run.context, ...said.slice(begun)], usage);
         Object.assign(run, { context: context.messages, stored: said });
         return;
       } catch (error) {
-        if (!isFailure(error, 'Store.ListEdited') || attempt === attempts) throw error;
+        if (!isFailure(error, 'Store.ListEdited') || run.isWhole || attempt === attempts) throw error;
         run.context = await this.held(run.session);
       }
     }
@@ -155,7 +193,7 @@ export class PalimpsestProcessor {
   private sync(
     session: string,
     messages: Message[],
-    more: Pick<SyncRequest, 'usage'> = {},
+    more: Pick<SyncRequest, 'usage' | 'onEdit'> = {},
   ): Promise<Synced<Message, undefined>> {
     const { client, policy } = this.options;
     // The agent has no tools that read evicted messages.
@@ -204,6 +242,11 @@ function sessionOf(
   );
 }
 
+/** Whether it is a call of the agent that chooses the agents of a network. Mastra's memory has its messages. */
+const choosesAgents = (messageList: Messages | undefined): boolean =>
+  messageList !== undefined && Reflect.get(messageList, '_agentNetworkAppend') === true;
+
+const isAnswer = ({ role }: Message): boolean => role === 'assistant';
 const isInstruction = ({ role }: PromptMessage): boolean => role === 'system';
 
 /** The messages of a prompt without instructions, which belong to the agent, as JSON. */
