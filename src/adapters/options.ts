@@ -79,6 +79,10 @@ export const optionRules = {
   },
   flag: { must: 'must be true or false', holds: (value) => typeof value === 'boolean' },
   object: { must: 'must be an object', holds: isObject },
+  edit: {
+    must: "must be 'fork', 'append' or 'refuse'",
+    holds: (value) => ['fork', 'append', 'refuse'].some((known) => known === value),
+  },
 } satisfies Record<string, OptionRule | ((...methods: (keyof PalimpsestClient)[]) => OptionRule)>;
 
 /** Refuses with `Input.Invalid` what only TypeScript refuses otherwise: an unknown option, and a value of another kind. */

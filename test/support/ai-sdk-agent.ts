@@ -30,7 +30,7 @@ interface Part {
   input?: unknown;
   output?: { value: unknown };
 }
-interface Prompt {
+export interface Prompt {
   role: Seen['role'];
   content: string | Part[];
 }

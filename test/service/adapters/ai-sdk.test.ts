@@ -5,7 +5,7 @@ import { palimpsest as steps6, type StepOptions } from '../../../src/adapters/ai
 import type { Json } from '../../../src/conversation/message.js';
 import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { failure } from '../../conformance/case.js';
-import { modelFor, plain, toolsFor, versions } from '../../support/ai-sdk-agent.js';
+import { modelFor, plain, type Prompt, toolsFor, versions } from '../../support/ai-sdk-agent.js';
 import { type RestartedClients, startRestartedClients } from '../../support/restarted-clients.js';
 import { requestOf, ShipmentModel } from '../../support/shipment-agent.js';
 
@@ -128,7 +128,7 @@ describe.each(versions)('version %s', (name, sdk, steps) => {
     const prompts: unknown[] = [];
     const script = new ShipmentModel(1_000_000, outputTokens);
     const model = modelFor(name, script) as unknown as {
-      doGenerate: (options: { prompt: unknown[] }) => unknown;
+      doGenerate: (options: { prompt: Prompt[] }) => unknown;
     };
     const { doGenerate } = model;
     model.doGenerate = (options) => {

@@ -3,7 +3,6 @@ import {
   Agent,
   type AgentInputItem,
   handoff,
-  type HandoffInputFilter,
   MemorySession,
   RunState,
   type Session,
@@ -38,7 +37,9 @@ async function replayed(session: string): Promise<Json[]> {
 
 const lookWith = (execute: () => string) =>
   tool({
-    ...{ name: 'look', description: 'Looks at an order.', strict: false },
+    name: 'look',
+    description: 'Looks at an order.',
+    strict: false,
     parameters: {
       ...{ type: 'object', properties: { order: { type: 'number' } }, required: ['order'] },
       additionalProperties: true,
@@ -75,6 +76,8 @@ const told = (items: Json[]): string[] =>
       .filter((part) => part !== undefined)
       .join(' '),
   );
+
+type HandoffInputFilter = NonNullable<NonNullable<Parameters<typeof handoff>[1]>['inputFilter']>;
 
 describe('a handoff', () => {
   const withoutEarlier: HandoffInputFilter = (data) => ({ ...data, preHandoffItems: [] });
@@ -246,7 +249,7 @@ test('popItem goes back beyond the summary', async () => {
     { type: 'function_call', callId: `c${turn}`, name: 'look', arguments: '{}' },
     {
       ...{ type: 'function_call_result', callId: `c${turn}`, name: 'look', status: 'completed' },
-      output: { type: 'text', text: 'Shipped.' },
+      output: { type: 'text' as const, text: 'Shipped.' },
     },
     {
       ...{ type: 'message', role: 'assistant', status: 'completed' },

@@ -4,8 +4,6 @@ import {
   type AgentInputItem,
   MemorySession,
   OpenAIChatCompletionsModel,
-  OpenAIProvider,
-  Runner,
   RunState,
   type Session,
   tool,
