@@ -59,7 +59,7 @@ export async function recovered(
 /** What a value of an option must be. */
 export interface OptionRule {
   must: string;
-  holds(value: unknown): boolean;
+  holds: (value: unknown) => boolean;
   isRequired?: boolean;
 }
 
