@@ -5,6 +5,7 @@ import type { Synced, SyncOrText } from '../contract/sync.js';
 import { readInstant } from '../conversation/instant.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
+import { turnToCount } from '../intake/count.js';
 import { type KnownList, longestKnown, noteLists } from '../store/append/known-lists.js';
 import { checkUsage } from '../store/append/learnt.js';
 import { formatOfTurn } from '../store/append/turns.js';
@@ -70,7 +71,7 @@ async function synchronized(
     sessionInUse(connections, origin),
     knownPart(connections, origin, list),
   ]);
-  formatOfTurn({ session: ids.session, format }, row);
+  formatOfTurn({ session: origin.session, format }, row);
   const known = ids === origin ? found : await knownPart(connections, ids, list);
   const compared = row ? await compare(connections, row, list, known, shape) : wholeList(nothing);
   const { common, complete } = compared;
@@ -81,6 +82,7 @@ async function synchronized(
     row && edited
       ? await partsOfEdited(connections, row, list, compared, { onEdit, edited })
       : partsOf(list, common);
+  if (row && edited && onEdit === 'fork') await checkParts(connections, row, list, parts);
   const target: Target =
     edited && onEdit === 'fork'
       ? { ids: await continued(connections, origin, ids, edited), lastSeq: common.throughSeq, isNew: false }
@@ -172,6 +174,23 @@ async function partsOfEdited(
     );
   if (isFork) return partsOf(list, common);
   return [{ indexes, items: held.items.length, digest: held.ofBeginnings.at(-1)! }];
+}
+
+/** Reads what a fork would get: a list that cannot be stored makes none. */
+async function checkParts(
+  { turnLimits }: Connections,
+  { tenant, format, tokenizer }: SessionRow,
+  list: List,
+  parts: readonly ListPart[],
+): Promise<void> {
+  for (const { indexes } of parts) {
+    const messages = indexes.map((index) => list.items[index]!);
+    try {
+      await turnToCount({ tenant, messages }, format, turnLimits).counted(tokenizer);
+    } catch (error) {
+      throw inList(error, list, indexes);
+    }
+  }
 }
 
 /** Makes the fork in which the session goes on; a repeated call finds it. */
