@@ -11,11 +11,15 @@ import { commitCompaction, PolicyReplaced, type CommitInput } from '../src/store
 import { findCommitOf, outcomeOf } from '../src/store/compactions/generations.js';
 import { renewHolds, writtenAhead } from '../src/store/compactions/digest-holds.js';
 import { replaced, type SessionRow } from '../src/store/sessions/session-row.js';
+import { asksForNothing } from '../src/store/sessions/overdue.js';
+import { loadSession } from '../src/store/sessions/sessions.js';
+import { indexTexts } from '../src/store/search/index-texts.js';
 import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { CompactionOutcome } from '../src/contract/compactions.js';
+import { asksToBeMeasured } from './measure.js';
 import { type Dependencies, runStep } from './run.js';
 import { retryAt } from './session.js';
 import { idsOf, loadReplacement, type ReplacementRequest } from './replacement.js';
@@ -35,6 +39,8 @@ export interface CommitRequest extends ReplacementRequest {
    * requests of earlier versions.
    */
   chunkFailure?: string | null;
+  /** Also do what follows the commit (`Committed.next`). Absent if the session's workflow does that itself. */
+  settles?: boolean;
   /** The model failure that caused the deterministic fallback. */
   failure: { type: string; message: string; onlyWaited?: boolean } | null;
 }
@@ -42,6 +48,12 @@ export interface CommitRequest extends ReplacementRequest {
 /** The snapshot must be requested once more before it can be committed. */
 export interface RepairWanted {
   repair: RepairProblem;
+}
+
+/** The outcome, and what is left to do. */
+export interface Committed extends CompactionOutcome {
+  /** `due`: the session must be measured again. `embeds`: the indexed texts need vectors. Absent if it was not requested. */
+  next?: { due: boolean; embeds: boolean };
 }
 
 /** Each attempt to commit holds the digests it uses for this long. */
@@ -55,23 +67,45 @@ const mostReplaced = 20;
  * the problem that a repair must remove first. Throws `Summary.NotSmaller` or `Summary.PinsLost` if the result is refused,
  * `Store.StaleGeneration` if another compaction was committed first or the session was erased and created again, and
  * `Store.DigestGone` if an answer was deleted in the meantime; nothing is written in these cases. When the same run repeats the
- * step, it returns the outcome of its first commit.
+ * step, it returns the outcome of its first commit. Afterwards it indexes the texts and looks whether the session is due again.
  */
 export function commit(dependencies: Dependencies) {
   const { pool } = dependencies;
-  return (request: CommitRequest): Promise<CompactionOutcome | RepairWanted> =>
+  return (request: CommitRequest): Promise<Committed | RepairWanted> =>
     runStep('commit', async ({ signal }) => {
       const { tenant, session, runId } = request;
       await renewHolds(pool, { tenant, session, runId, forMs: committingMs });
       for (let replaced = 0; replaced < mostReplaced; replaced++) {
         try {
-          return await acceptAndCommit(dependencies, request, signal);
+          const answer = await acceptAndCommit(dependencies, request, signal);
+          if ('repair' in answer || request.settles !== true) return answer;
+          return { ...answer, next: await settle(dependencies, idsOf(request)) };
         } catch (error) {
           if (!(error instanceof PolicyReplaced)) throw error;
         }
       }
       throw new PalimpsestError('Store.StaleGeneration', 'the policy was replaced again and again meanwhile');
     });
+}
+
+/** A search indexes what is missing, and a measurement finds what an erased or recreated session needs. */
+async function settle(
+  { pool, embedder = null }: Dependencies,
+  ids: SessionIds,
+): Promise<NonNullable<Committed['next']>> {
+  try {
+    const row = await loadSession(pool, ids);
+    const due = asksToBeMeasured(row);
+    if (!due) await asksForNothing(pool, row);
+    await indexTexts(pool, ids);
+    return { due, embeds: embedder !== null };
+  } catch (error) {
+    log.warn('a commit was not followed up', {
+      ...ids,
+      error: error instanceof Error ? error.name : 'unknown',
+    });
+    return { due: true, embeds: false };
+  }
 }
 
 async function acceptAndCommit(

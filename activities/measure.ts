@@ -1,5 +1,7 @@
 import type { Pool } from 'pg';
 import { eagerSizes, isTriggered, type Limits, limitsOf } from '../src/limits/limits.js';
+import type { CompactionReason, NothingToDo, Plan } from '../src/compaction/plan/plan-types.js';
+import { isPassingFailureOfStore } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/defaults.js';
 import { callsTools } from '../src/store/compactions/chain.js';
@@ -7,6 +9,7 @@ import { factsOf, type SessionRow } from '../src/store/sessions/session-row.js';
 import { asksForNothing, takeInHand } from '../src/store/sessions/overdue.js';
 import { loadSession, passReduceMark } from '../src/store/sessions/sessions.js';
 import type { SessionIds } from '../src/contract/ids.js';
+import { planSession, type PlanInput } from './plan.js';
 import { type Dependencies, runStep } from './run.js';
 
 export interface Measurement {
@@ -33,15 +36,36 @@ export interface Measurement {
   paused: boolean;
   /** Unix milliseconds before which nothing is retried after a failure; null if there is no such delay. */
   notBefore: number | null;
+  /** The plan of the compaction that follows. Absent if none follows, if none was requested, and if the planning failed. */
+  planned?: Planned;
+}
+
+export interface Planned {
+  /** `ahead`: the model calls of the next compaction. */
+  as: CompactionReason | 'ahead';
+  plan: Plan | NothingToDo;
+}
+
+export interface MeasureInput extends SessionIds {
+  /** Plan the compaction that follows in the same step. Absent in requests of earlier versions. */
+  plans?: {
+    /** Callers have requested the compaction, whatever the size of the session. */
+    asked: 'manual' | 'resummarize' | null;
+    /** The debounce is over. */
+    debounced: boolean;
+    /** What was written ahead last. */
+    ahead: { generation: number | null; throughSeq: number | null } | null;
+  };
 }
 
 /**
  * Compares the session's counters with its policy. Reads one row, however long the log is. If the session needs something, the
- * row records until when the measuring workflow is responsible for it.
+ * row records until when the measuring workflow is responsible for it. If a compaction follows at once, the same step plans it.
  */
-export function measure({ pool, now }: Dependencies) {
-  return ({ tenant, session }: SessionIds): Promise<Measurement> =>
-    runStep('measure', async () => {
+export function measure(dependencies: Dependencies) {
+  const { pool, now } = dependencies;
+  return ({ tenant, session, plans }: MeasureInput): Promise<Measurement> =>
+    runStep('measure', async ({ signal }) => {
       const row = await loadSession(pool, { tenant, session });
       const { policy, limits, triggered, worthwhile } = await judge(pool, row);
       // After a failure of the model, compactions continue without it if the policy allows a fallback. After any other failure that
@@ -73,8 +97,42 @@ export function measure({ pool, now }: Dependencies) {
         notBefore: !paused && triggered && heldBack && row.retryAt ? row.retryAt.getTime() : null,
       };
       await noteAnswer(pool, row, measured, policy, now());
-      return measured;
+      const planned =
+        plans && (await planFollowing(dependencies, measured, { tenant, session, plans }, signal));
+      return planned ? { ...measured, planned } : measured;
     });
+}
+
+/** Null if no compaction follows, or if its own first step must plan it: that step records a failure and the next attempt. */
+async function planFollowing(
+  dependencies: Dependencies,
+  { due, eager, paused, debounceMs, generation, incarnation }: Measurement,
+  {
+    tenant,
+    session,
+    plans: { asked, debounced, ahead },
+  }: MeasureInput & Required<Pick<MeasureInput, 'plans'>>,
+  signal: AbortSignal,
+): Promise<Planned | null> {
+  if (paused) return null;
+  const written = ahead !== null && ahead.generation === generation;
+  const atOnce = due && (debounced || debounceMs === 0);
+  const as = asked ?? (atOnce ? 'trigger' : eager && !written ? 'ahead' : null);
+  if (as === null) return null;
+  const request: PlanInput = {
+    ...{ tenant, session, incarnation, force: asked !== null },
+    ...(as === 'ahead'
+      ? { reason: 'trigger', eager: true }
+      : { reason: as, writtenThroughSeq: written ? ahead.throughSeq : null }),
+  };
+  try {
+    const plan = await planSession(dependencies, request, signal);
+    const other = 'baseGeneration' in plan && plan.baseGeneration !== generation;
+    return other ? null : { as, plan };
+  } catch (error) {
+    if (signal.aborted || isPassingFailureOfStore(error)) throw error;
+    return null;
+  }
 }
 
 function isClose(policy: Policy, limits: Limits, { liveTokens }: SessionRow): boolean {
@@ -124,10 +182,7 @@ export async function judge(pool: Pool, row: SessionRow): Promise<Judged> {
   const triggered =
     policy.enabled && (isTriggered(limits, size) || (await argumentsDue(pool, row, policy, limits)));
   // While exhausted, `measureAt` lies beyond the point at which compactable content has arrived.
-  const worthwhile =
-    row.exhausted === null ||
-    reached(row.liveTokens, row.measureAtTokens) ||
-    reached(row.liveMessages, row.measureAtMessages);
+  const worthwhile = row.exhausted === null || asksToBeMeasured(row);
   return { policy, limits, triggered, worthwhile };
 }
 
@@ -148,6 +203,11 @@ async function argumentsDue(pool: Pool, row: SessionRow, policy: Policy, limits:
   });
   if (!found) await passReduceMark(pool, row, row);
   return found;
+}
+
+/** True if the session has reached a size at which it is measured. */
+export function asksToBeMeasured(row: SessionRow): boolean {
+  return reached(row.liveTokens, row.measureAtTokens) || reached(row.liveMessages, row.measureAtMessages);
 }
 
 function reached(size: number, mark: number | null): boolean {

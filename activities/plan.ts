@@ -35,83 +35,90 @@ export interface PlanInput extends SessionIds {
 }
 
 /** Plans a compaction of the session in its current state; records the reason if nothing can be done. */
-export function plan({ pool, model: client, summarizer, now }: Dependencies) {
+export function plan(dependencies: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
     runStep('plan', async ({ runId, signal }) => {
-      const { eager = false, writtenThroughSeq = null } = input;
-      if (!eager) await releaseEarlierHolds(pool, input, runId);
-      const { session: row, head, system, tail } = await readTailMetas(pool, input);
-      if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
-      const policy = policyOf(withSummarizer(row.policy, summarizer));
-      const limits = limitsOf(policy, factsOf(row));
-      // A backfill calls the model now, like a compaction on request.
-      const asked = input.force || input.reason === 'backfill';
-      const backingOff = row.retryAt !== null && row.retryAt.getTime() > now() && !asked;
-      const limited = policy.spend.perSession !== null;
-      const model = summarizerSettings(policy, limits).model;
-      const [chain, spent, refusal] = await Promise.all([
-        readChain(pool, input, row.generation),
-        limited ? spentOn(pool, input) : 0,
-        limitsOn(pool, row, model, writtenThroughSeq !== null),
-      ]);
-      let beyond: string | null = null;
-      const made = await makePlan(
-        {
-          generation: row.generation,
-          policyVersion: row.policyVersion,
-          throughSeq: row.throughSeq,
-          liveTokens: row.liveTokens,
-          liveMessages: row.liveMessages,
-          closed: row.closedAt !== null,
-          system,
-          tail,
-          head,
-          chain,
-          spent,
-        },
-        policy,
-        limits,
-        {
-          reason: input.reason,
-          ...{ force: input.force, eager, writtenThroughSeq },
-          withoutModel: !client.available
-            ? 'no model endpoint is configured'
-            : backingOff
-              ? 'the model failed recently'
-              : null,
-          ...(refusal === null
-            ? {}
-            : { beyondLimits: (estimate) => (beyond = refusal(estimate)?.message ?? null) }),
-          now: now(),
-          counter: counterFor(limits.tokenizer),
-          redact: redactorOf(policy, input.tenant, signal),
-        },
-        {
-          metas: (from, through) => readMetas(pool, input, Math.max(from, row.systemThroughSeq + 1), through),
-          messages: (from, through) => readMessages(pool, input, from, through),
-          source: async () => (await readContextSource(pool, input, 0)).source,
-        },
-      );
-      if (backingOff && policy.summary.fallback === 'none' && asksModel(policy) && evictsByRule(made))
-        return { nothing: 'the model failed recently, and the policy allows no fallback', exhausted: false };
-      if ('nothing' in made && !input.force && !eager) {
-        const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
-        if (made.exhausted) {
-          const mark = { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: made.nothing };
-          await setExhausted(pool, row, mark, row);
-        } else if (!isTriggered(limits, size)) await passReduceMark(pool, row, row);
-      }
-      if ('nothing' in made) return made;
-      const { incarnation } = row;
-      if (beyond !== null && made.withoutModel === beyond)
-        return { ...made, incarnation, beyondLimits: true };
-      if (input.reason !== 'backfill') return { ...made, incarnation };
-      return {
-        ...made,
-        incarnation,
-        summarizer: { ...made.summarizer, deadlineMs: backfillDeadline(row.policy, policy) },
-      };
+      if (input.eager !== true) await releaseEarlierHolds(dependencies.pool, input, runId);
+      return planSession(dependencies, input, signal);
     });
+}
+
+export async function planSession(
+  { pool, model: client, summarizer, now }: Dependencies,
+  input: PlanInput,
+  signal: AbortSignal,
+): Promise<Plan | NothingToDo> {
+  const { eager = false, writtenThroughSeq = null } = input;
+  const { session: row, head, system, tail } = await readTailMetas(pool, input);
+  if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
+  const policy = policyOf(withSummarizer(row.policy, summarizer));
+  const limits = limitsOf(policy, factsOf(row));
+  // A backfill calls the model now, like a compaction on request.
+  const asked = input.force || input.reason === 'backfill';
+  const backingOff = row.retryAt !== null && row.retryAt.getTime() > now() && !asked;
+  const limited = policy.spend.perSession !== null;
+  const model = summarizerSettings(policy, limits).model;
+  const [chain, spent, refusal] = await Promise.all([
+    readChain(pool, input, row.generation),
+    limited ? spentOn(pool, input) : 0,
+    limitsOn(pool, row, model, writtenThroughSeq !== null),
+  ]);
+  let beyond: string | null = null;
+  const made = await makePlan(
+    {
+      generation: row.generation,
+      policyVersion: row.policyVersion,
+      throughSeq: row.throughSeq,
+      liveTokens: row.liveTokens,
+      liveMessages: row.liveMessages,
+      closed: row.closedAt !== null,
+      system,
+      tail,
+      head,
+      chain,
+      spent,
+    },
+    policy,
+    limits,
+    {
+      reason: input.reason,
+      ...{ force: input.force, eager, writtenThroughSeq },
+      withoutModel: !client.available
+        ? 'no model endpoint is configured'
+        : backingOff
+          ? 'the model failed recently'
+          : null,
+      ...(refusal === null
+        ? {}
+        : { beyondLimits: (estimate) => (beyond = refusal(estimate)?.message ?? null) }),
+      now: now(),
+      counter: counterFor(limits.tokenizer),
+      redact: redactorOf(policy, input.tenant, signal),
+    },
+    {
+      metas: (from, through) => readMetas(pool, input, Math.max(from, row.systemThroughSeq + 1), through),
+      messages: (from, through) => readMessages(pool, input, from, through),
+      source: async () => (await readContextSource(pool, input, 0)).source,
+    },
+  );
+  if (backingOff && policy.summary.fallback === 'none' && asksModel(policy) && evictsByRule(made))
+    return { nothing: 'the model failed recently, and the policy allows no fallback', exhausted: false };
+  if ('nothing' in made && !input.force && !eager) {
+    const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
+    if (made.exhausted) {
+      const mark = { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: made.nothing };
+      await setExhausted(pool, row, mark, row);
+    } else if (!isTriggered(limits, size)) await passReduceMark(pool, row, row);
+  }
+  if ('nothing' in made) return made;
+  const { incarnation } = row;
+  if (beyond !== null && made.withoutModel === beyond) return { ...made, incarnation, beyondLimits: true };
+  if (input.reason !== 'backfill') return { ...made, incarnation };
+  return {
+    ...made,
+    incarnation,
+    summarizer: { ...made.summarizer, deadlineMs: backfillDeadline(row.policy, policy) },
+  };
 }
 
 /**

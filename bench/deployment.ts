@@ -76,6 +76,13 @@ export function processesOf(
 
 /** A migrated database whose processes use the roles of a deployment. */
 export async function createDatabase(adminUrl: string, name: string) {
+  const ownerUrl = await createEmptyDatabase(adminUrl, name);
+  await migrate(ownerUrl, { roles: passwordsFor(ownerUrl) });
+  return { ownerUrl, ...urlsFor(ownerUrl) };
+}
+
+/** Returns the URL of its superuser. */
+export async function createEmptyDatabase(adminUrl: string, name: string): Promise<string> {
   const client = new pg.Client({ connectionString: adminUrl });
   await client.connect();
   try {
@@ -83,9 +90,7 @@ export async function createDatabase(adminUrl: string, name: string) {
   } finally {
     await client.end();
   }
-  const ownerUrl = Object.assign(new URL(adminUrl), { pathname: `/${name}` }).toString();
-  await migrate(ownerUrl, { roles: passwordsFor(ownerUrl) });
-  return { ownerUrl, ...urlsFor(ownerUrl) };
+  return Object.assign(new URL(adminUrl), { pathname: `/${name}` }).toString();
 }
 
 async function startWorkerProcess(settings: WorkerSettings): Promise<Deployment['worker']> {

@@ -2,7 +2,7 @@
 export interface Figure {
   bench: string;
   what: string;
-  unit: '×' | 'ms' | 'turns/s' | 'sessions/s' | 'events' | 'MB' | 'KB' | 'cores';
+  unit: '×' | 'ms' | 'actions' | 'turns/s' | 'sessions/s' | 'events' | 'MB' | 'KB' | 'cores';
   median: number;
   min: number;
   max: number;

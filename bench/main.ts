@@ -8,6 +8,7 @@ import { writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { parseArgs } from 'node:util';
 import Table from 'cli-table3';
+import { actions } from './actions.js';
 import { attack } from './attack.js';
 import { backfill } from './backfill.js';
 import { chunks32 } from './chunks.js';
@@ -33,6 +34,7 @@ const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   overhead,
   chunks: chunks32,
   turns,
+  actions,
   memory,
   backfill,
   http,

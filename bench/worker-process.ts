@@ -1,7 +1,13 @@
 /** A worker in a separate process, as in production. Settings come as JSON in `WORKER`; ends with its parent. */
-import { startWorker, type WorkerSettings } from '../src/worker/worker.js';
+import path from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import type * as Product from '../src/index.js';
 
-const settings = JSON.parse(process.env['WORKER'] ?? '{}') as WorkerSettings;
+const checkout = process.env['WORKER_CHECKOUT'] ?? fileURLToPath(new URL('..', import.meta.url));
+const { startWorker } = (await import(
+  pathToFileURL(path.join(checkout, 'src/index.ts')).href
+)) as typeof Product;
+const settings = JSON.parse(process.env['WORKER'] ?? '{}') as Product.WorkerSettings;
 const worker = await startWorker(settings);
 process.once('disconnect', () => void worker.shutdown());
 process.send?.('ready');

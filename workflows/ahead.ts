@@ -6,7 +6,7 @@ import { failureOf } from '../src/temporal/failures.js';
 import { summarizeInTime } from './compaction-model.js';
 import { CompactionPage } from './compaction-page.js';
 import { assertOwnId } from './own-id.js';
-import type { CompactionRun } from './compaction-run.js';
+import { hasFewerSteps, type CompactionRun } from './compaction-run.js';
 
 export interface AheadInput extends SessionIds {
   v: 1;
@@ -21,7 +21,7 @@ export interface AheadInput extends SessionIds {
 export async function ahead({ tenant, session, incarnation, plan }: AheadInput): Promise<void> {
   const ids: SessionIds = { tenant, session, incarnation: plan.incarnation ?? incarnation };
   assertOwnId(() => aheadWorkflowId(ids, plan.baseGeneration));
-  const page = new CompactionPage();
+  const page = new CompactionPage(!hasFewerSteps());
   const run: CompactionRun = { ids, reason: 'trigger', force: false, ahead: true, page, answers: [] };
   try {
     page.plan(plan);

@@ -73,7 +73,6 @@ export class Window {
         typedSearchAttributes: [
           { key: searchAttributes.tenantId, value: tenant },
           { key: searchAttributes.sessionId, value: session },
-          { key: searchAttributes.phase, value: 'planning' },
           { key: searchAttributes.backfillJob, value: job },
         ],
         priority: backfillPriority(tenant),

@@ -1,10 +1,9 @@
 import { ApplicationFailure, isCancellation, workflowInfo } from '@temporalio/workflow';
-import type { CommitRequest } from '../activities/commit.js';
+import type { CommitRequest, Committed } from '../activities/commit.js';
 import type { WrittenRefs } from '../activities/replacement.js';
 import type { Method, Plan } from '../src/compaction/plan/plan-types.js';
 import { spansOf } from '../src/compaction/summarize/model-steps.js';
 import type { Summarized } from '../src/compaction/summarize/summarize.js';
-import type { CompactionOutcome } from '../src/contract/compactions.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { fallsBack, msToDeadline, type CompactionRun } from './compaction-run.js';
@@ -20,11 +19,7 @@ export interface Summary {
 }
 
 /** Commits the plan's new context. If the snapshot fails its checks, the model repairs it once. */
-export async function commitSummary(
-  run: CompactionRun,
-  plan: Plan,
-  summary: Summary,
-): Promise<CompactionOutcome> {
+export async function commitSummary(run: CompactionRun, plan: Plan, summary: Summary): Promise<Committed> {
   run.page.phase('committing');
   const { commit } = databaseActivities();
   const { method, failure } = summary;
@@ -45,7 +40,7 @@ export async function commitSummary(
 }
 
 function commitRequest(
-  { ids, force, answers }: CompactionRun,
+  { ids, force, answers, settles }: CompactionRun,
   plan: Plan,
   { method, summarized, failure }: Summary,
 ): CommitRequest {
@@ -68,6 +63,7 @@ function commitRequest(
     workflowId,
     runId,
     failure,
+    ...(settles === true ? { settles } : {}),
   };
 }
 

@@ -4,7 +4,6 @@ import type { CompactionOutcome } from '../src/contract/compactions.js';
 import { count } from '../src/numbers.js';
 import { searchAttributes } from '../src/temporal/names.js';
 
-/** The starter of a compaction sets the search attribute to `planning`. */
 type Phase = 'planning' | 'summarizing' | 'repairing' | 'committing' | 'done' | 'failed';
 
 /** The operator's view of a compaction: search attributes for finding it, and a page with its events. */
@@ -13,7 +12,8 @@ export class CompactionPage {
   private chunks: string[] = [];
   private state: Phase = 'planning';
 
-  constructor() {
+  /** `writes`: in runs that began under an earlier version, search attributes also show the phase and the size. */
+  constructor(private readonly writes: boolean) {
     this.show();
   }
 
@@ -21,17 +21,19 @@ export class CompactionPage {
     if (phase === this.state) return;
     this.state = phase;
     // A commit is too short to justify the write that an attribute costs the server.
-    if (phase !== 'committing') upsertSearchAttributes([{ key: searchAttributes.phase, value: phase }]);
+    if (this.writes && phase !== 'committing')
+      upsertSearchAttributes([{ key: searchAttributes.phase, value: phase }]);
     this.show();
   }
 
   plan(plan: Plan): void {
     this.state = plan.method === 'model' ? 'summarizing' : 'committing';
-    upsertSearchAttributes([
-      { key: searchAttributes.phase, value: this.state },
-      { key: searchAttributes.generation, value: plan.baseGeneration + 1 },
-      { key: searchAttributes.tokensBefore, value: plan.tokensBefore },
-    ]);
+    if (this.writes)
+      upsertSearchAttributes([
+        { key: searchAttributes.phase, value: this.state },
+        { key: searchAttributes.generation, value: plan.baseGeneration + 1 },
+        { key: searchAttributes.tokensBefore, value: plan.tokensBefore },
+      ]);
     this.lines.push(
       `Context of ${count(plan.tokensBefore)} tokens. Evicting messages ${plan.fromSeq}–${plan.throughSeq} ` +
         `(${count(plan.evictedMessages)} messages, ${count(plan.evictedTokens)} tokens) in ${plan.chunks.length} chunks, method ${plan.method}.`,

@@ -14,9 +14,19 @@ export interface CompactionRun {
   force: boolean;
   /** Written ahead of a future compaction: makes its model calls and commits nothing. */
   ahead?: boolean;
+  /** The commit also does what follows it. */
+  settles?: boolean;
   page: CompactionPage;
   /** Every answer of the model, including the answers of failed attempts at the model's part. */
   answers: DigestRef[];
+}
+
+/**
+ * False in runs that began under an earlier version. They write search attributes at every phase, and measure, plan, index the
+ * texts and measure again in separate steps.
+ */
+export function hasFewerSteps(): boolean {
+  return patched('a measurement plans and a commit settles');
 }
 
 /** Milliseconds until the deadline of the summary, which counts from the start of the workflow. */

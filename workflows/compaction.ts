@@ -1,14 +1,14 @@
 import { isCancellation } from '@temporalio/workflow';
+import type { Committed } from '../activities/commit.js';
 import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import type { CompactionOutcome } from '../src/contract/compactions.js';
 import { isModelFailureType } from '../src/errors.js';
 import { compactionWorkflowId } from '../src/temporal/names.js';
 import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
 import { commitSummary } from './compaction-commit.js';
 import { summarizeInTime } from './compaction-model.js';
 import { CompactionPage } from './compaction-page.js';
-import { fallsBack, type CompactionRun } from './compaction-run.js';
+import { fallsBack, hasFewerSteps, type CompactionRun } from './compaction-run.js';
 import { databaseActivities } from './options.js';
 import { assertOwnId } from './own-id.js';
 
@@ -19,6 +19,10 @@ export interface CompactionInput extends SessionIds {
   force: boolean;
   /** Last message whose notes were written ahead. Absent if there are none, or if an earlier version started the compaction. */
   writtenThroughSeq?: number | null;
+  /** Absent if the compaction must plan first. */
+  plan?: Plan;
+  /** The starter is a session that leaves to the commit what follows it. */
+  settles?: boolean;
 }
 
 /** Maximum number of attempts at the model's part if answers are deleted before the commit; one deadline covers all attempts. */
@@ -29,15 +33,14 @@ const mostTries = 3;
  * transaction. Returns null if there is nothing to do or, with `force`, if the result was refused because it saves too little or
  * lacks a pin. Fails with a typed reason if the context had to be left unchanged.
  */
-export async function compaction(input: CompactionInput): Promise<CompactionOutcome | null> {
-  const { tenant, session, incarnation, reason, force, writtenThroughSeq } = input;
+export async function compaction(input: CompactionInput): Promise<Committed | null> {
+  const { tenant, session, incarnation, reason, force, settles } = input;
   const ids: SessionIds = { tenant, session, incarnation };
   assertOwnId((id) => compactionWorkflowId(ids, Number(id.split('/').at(-1))));
-  const run: CompactionRun = { ids, reason, force, page: new CompactionPage(), answers: [] };
+  const page = new CompactionPage(!hasFewerSteps());
+  const run: CompactionRun = { ids, reason, force, settles, page, answers: [] };
   try {
-    const { plan: makePlan } = databaseActivities();
-    const planning = { summary: `plan · ${reason}` };
-    const plan = await makePlan.executeWithOptions(planning, [{ ...ids, reason, force, writtenThroughSeq }]);
+    const plan = input.plan ?? (await makePlan(input));
     if ('nothing' in plan) {
       run.page.finish(`Nothing to do: ${plan.nothing}.`);
       return null;
@@ -53,8 +56,14 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   }
 }
 
+function makePlan({ tenant, session, incarnation, reason, force, writtenThroughSeq }: CompactionInput) {
+  const { plan } = databaseActivities();
+  const request = { tenant, session, incarnation, reason, force, writtenThroughSeq };
+  return plan.executeWithOptions({ summary: `plan · ${reason}` }, [request]);
+}
+
 /** Uses the rules if the model fails permanently, unless the policy has no fallback or nothing is evicted. */
-async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<CompactionOutcome> {
+async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<Committed> {
   const evicts = plan.throughSeq >= plan.fromSeq;
   try {
     return await replaceByModel(run, plan);
@@ -79,7 +88,7 @@ async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<Co
  * Repeats the model's part if answers were deleted before the commit: stored answers are used again, the others are requested
  * and paid for again.
  */
-async function replaceByModel(run: CompactionRun, plan: Plan): Promise<CompactionOutcome> {
+async function replaceByModel(run: CompactionRun, plan: Plan): Promise<Committed> {
   for (let tries = 1; ; tries++) {
     try {
       const summarized = await summarizeInTime(run, plan);

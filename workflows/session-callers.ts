@@ -17,6 +17,15 @@ export class Callers {
     return this.waiting.length;
   }
 
+  /**
+   * The compaction that serves everybody who waits; null if nobody does. One on request also lets a model rewrite what the
+   * fallback wrote, so it serves callers of `resummarize` too.
+   */
+  get asked(): 'manual' | 'resummarize' | null {
+    if (this.waiting.length === 0) return null;
+    return this.waiting.every(({ resummarize }) => resummarize) ? 'resummarize' : 'manual';
+  }
+
   /** Leaves the caller to the next compaction, whatever is running. */
   addToNext(caller: Caller): void {
     this.waiting.push(caller);

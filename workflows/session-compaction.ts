@@ -9,9 +9,10 @@ import {
   upsertSearchAttributes,
 } from '@temporalio/workflow';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
+import type { Committed } from '../activities/commit.js';
+import type { Planned } from '../activities/measure.js';
+import type { CompactionReason, NothingToDo, Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import type { CompactAnswer } from '../src/contract/workflows.js';
 import type { CompactionOutcome } from '../src/contract/compactions.js';
 import { count } from '../src/numbers.js';
 import { failureOf } from '../src/temporal/failures.js';
@@ -40,8 +41,13 @@ export class SessionCompactions {
   constructor(private readonly run: SessionRun) {}
 
   /** `asked`: the callers that the compaction answers, in addition to callers that join later; empty if a trigger started it. */
-  async compact(reason: CompactionReason, asked: readonly Caller[]): Promise<void> {
+  async compact(reason: CompactionReason, asked: readonly Caller[], planned?: Planned): Promise<void> {
     const { run } = this;
+    const plan = planned?.as === reason ? planned.plan : undefined;
+    if (plan && 'nothing' in plan) {
+      for (const { settle } of asked) settle(null);
+      return;
+    }
     const { ids, state, inbox, callers } = run;
     const generation = (state.generation ?? 0) + 1;
     const workflowId = compactionWorkflowId(ids, generation);
@@ -53,13 +59,15 @@ export class SessionCompactions {
       const live = livePriority(ids.tenant);
       const child = executeCompaction(run.metIds, generation, reason, {
         tokens: state.tokens,
+        plan,
+        fewerSteps: run.fewerSteps,
         writtenThroughSeq:
           state.ahead?.generation === (state.generation ?? 0) ? state.ahead?.throughSeq : null,
         priority: asked.length > 0 ? { ...live, priorityKey: 1 } : live,
       });
-      const outcome = await inbox.appendingMeanwhile(child);
+      const committed = await inbox.appendingMeanwhile(child);
       this.nextLookMs = lookAgainMs;
-      if (outcome) this.note(outcome);
+      const outcome = committed && this.note(committed);
       // If the trigger finds nothing to do, a compaction on request may still find something.
       if (outcome === null && asked.length === 0) callers.postpone();
       else callers.answer(outcome);
@@ -75,14 +83,12 @@ export class SessionCompactions {
   }
 
   /** Runs once per generation. No caller waits for it; requests that fail are repeated when the compaction is due. */
-  async writeAhead(generation: number): Promise<void> {
+  async writeAhead(generation: number, planned?: Planned): Promise<void> {
     const { metIds: ids, state } = this.run;
     if (state.ahead?.generation === generation) return;
     state.ahead = { generation, throughSeq: null };
     try {
-      const { plan: makePlan } = databaseActivities();
-      const request = { ...ids, reason: 'trigger', force: false, eager: true } as const;
-      const plan = await makePlan.executeWithOptions({ summary: 'plan · ahead' }, [request]);
+      const plan = planned?.as === 'ahead' ? planned.plan : await planAhead(ids);
       if ('nothing' in plan) return;
       state.ahead.throughSeq = plan.throughSeq;
       await startWritingAhead(ids, plan);
@@ -92,8 +98,8 @@ export class SessionCompactions {
     }
   }
 
-  private note(outcome: CompactionOutcome): void {
-    const { state, metIds } = this.run;
+  private note({ next, ...outcome }: Committed): CompactionOutcome {
+    const { state, metIds, waits, fewerSteps } = this.run;
     state.generation = outcome.generation;
     state.tokens = outcome.tokensAfter;
     state.compactions++;
@@ -101,12 +107,19 @@ export class SessionCompactions {
     state.lastError = null;
     state.recent.push(outcome);
     if (state.recent.length > shownCompactions) state.recent.shift();
-    upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
+    if (!fewerSteps)
+      upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
     // Not awaited: if this run ends first, a search indexes the rest.
-    void makeFindable(metIds);
+    if (next === undefined) void makeFindable(metIds);
+    else if (next.embeds) void embed(metIds);
     // Turns that arrived in the meantime may have met the trigger again. Compactions do not follow each other for ever: one that
     // cannot help marks the session as exhausted.
-    state.mustMeasure = true;
+    if (next === undefined || next.due) state.mustMeasure = true;
+    else {
+      waits.endRetry();
+      waits.coldAfter(null);
+    }
+    return outcome;
   }
 
   /** Another parent started the compaction, for instance a terminated run of this session: waits, then measures again. */
@@ -136,13 +149,28 @@ export class SessionCompactions {
 /** Time limit for the vectors of one stretch of a session; later calls index the rest. */
 const embeddingMs = 600_000;
 
+/** After commits of earlier versions, which do not index. */
 async function makeFindable(ids: SessionIds): Promise<void> {
   try {
     // Workers of versions without vectors return nothing.
-    if (await databaseActivities().indexTexts(ids)) await modelActivities(embeddingMs).embedTexts(ids);
+    if (await databaseActivities().indexTexts(ids)) await embed(ids);
   } catch (error) {
     log.warn('indexing failed', { error: String(error) });
   }
+}
+
+async function embed(ids: SessionIds): Promise<void> {
+  try {
+    await modelActivities(embeddingMs).embedTexts(ids);
+  } catch (error) {
+    log.warn('indexing failed', { error: String(error) });
+  }
+}
+
+/** If the measurement planned nothing: it is of an earlier version, or its planning failed. */
+function planAhead(ids: SessionIds): Promise<Plan | NothingToDo> {
+  const request = { ...ids, reason: 'trigger', force: false, eager: true } as const;
+  return databaseActivities().plan.executeWithOptions({ summary: 'plan · ahead' }, [request]);
 }
 
 /** Runs one compaction of a session as a separate workflow, which outlives its requester. */
@@ -152,19 +180,32 @@ function executeCompaction(
   reason: CompactionReason,
   {
     tokens,
+    plan,
+    fewerSteps,
     priority,
     writtenThroughSeq,
   }: {
     tokens: number | null;
+    plan: Plan | undefined;
+    fewerSteps: boolean;
     priority: ReturnType<typeof livePriority>;
     writtenThroughSeq: number | null | undefined;
   },
-): Promise<CompactAnswer> {
+): Promise<Committed | null> {
   const size = tokens === null ? '' : ` · ${count(tokens)} tokens`;
   return executeChild<typeof compaction>('compaction', {
     workflowId: compactionWorkflowId(ids, generation),
     args: [
-      { v: 1, ...ids, reason, force: reason === 'manual' || reason === 'resummarize', writtenThroughSeq },
+      {
+        ...{
+          v: 1,
+          ...ids,
+          reason,
+          force: reason === 'manual' || reason === 'resummarize',
+          writtenThroughSeq,
+        },
+        ...(fewerSteps ? { plan, settles: true } : {}),
+      },
     ],
     parentClosePolicy: ParentClosePolicy.ABANDON,
     staticSummary: `generation ${generation} · ${reason}${size}`,
@@ -172,7 +213,8 @@ function executeCompaction(
     typedSearchAttributes: [
       { key: searchAttributes.tenantId, value: ids.tenant },
       { key: searchAttributes.sessionId, value: ids.session },
-      { key: searchAttributes.phase, value: 'planning' },
+      { key: searchAttributes.generation, value: generation },
+      ...(tokens === null ? [] : [{ key: searchAttributes.tokensBefore, value: tokens }]),
     ],
     priority,
   });

@@ -32,7 +32,13 @@ export function sessionPage({
     '|---|---|---|---|---|---|---|---|---|---|---|',
     ...recent.toReversed().map(row),
   ];
-  return [now, '', ...held, ...error, ...(recent.length > 0 ? table : ['No compaction yet.'])].join('\n');
+  return [
+    now,
+    '',
+    ...held,
+    ...error,
+    ...(recent.length > 0 ? table : ['No compaction since this workflow started.']),
+  ].join('\n');
 }
 
 function row(outcome: CompactionOutcome): string {

@@ -7,13 +7,14 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { Measurement } from '../activities/measure.js';
+import type { MeasureInput, Measurement } from '../activities/measure.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { Phase, SessionStatus, TurnSignal } from '../src/contract/workflows.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { aheadWorkflowId, searchAttributes } from '../src/temporal/names.js';
 import { isTurn } from './messages.js';
 import { databaseActivities } from './options.js';
+import { hasFewerSteps } from './compaction-run.js';
 import { Callers } from './session-callers.js';
 import { sessionPage } from './session-page.js';
 import { freshState, type Carried, type SessionInput } from './session-state.js';
@@ -43,6 +44,7 @@ export class SessionRun {
   /** The session was erased and created again: this run's history belongs to the erased session. */
   private begunAnew = false;
   private pausing: Promise<void> = Promise.resolve();
+  readonly fewerSteps = hasFewerSteps();
   private readonly maxHistoryEvents: number;
 
   constructor({ tenant, session, carried, idleAfterMs, maxHistoryEvents }: SessionInput) {
@@ -108,7 +110,7 @@ export class SessionRun {
   async measure(): Promise<Earlier<Measurement>> {
     const { measure } = databaseActivities();
     this.phase = 'measuring';
-    let measured: Earlier<Measurement> = await measure(this.ids);
+    let measured: Earlier<Measurement> = await measure(this.measuring(false));
     if (measured.due && measured.debounceMs > 0 && this.callers.count === 0) {
       this.phase = 'debouncing';
       const debounce = startTimer(measured.debounceMs, 'debounce');
@@ -116,10 +118,16 @@ export class SessionRun {
         condition(() => debounce.fired || this.callers.count > 0 || this.state.closing),
       );
       this.phase = 'measuring';
-      measured = await measure(this.ids);
+      measured = await measure(this.measuring(true));
     }
     this.take(measured);
     return measured;
+  }
+
+  private measuring(debounced: boolean): MeasureInput {
+    if (!this.fewerSteps) return this.ids;
+    const { ahead = null } = this.state;
+    return { ...this.ids, plans: { asked: this.callers.asked, debounced, ahead } };
   }
 
   private take(measured: Earlier<Measurement>): void {
@@ -136,7 +144,7 @@ export class SessionRun {
       if (paused) this.stopWritingAhead();
     }
     this.waits.coldAfter(due ? null : coldAfterMs);
-    upsertSearchAttributes([{ key: searchAttributes.tokensBefore, value: tokens }]);
+    if (!this.fewerSteps) upsertSearchAttributes([{ key: searchAttributes.tokensBefore, value: tokens }]);
     this.showPage();
   }
 

@@ -126,13 +126,10 @@ async function work(run: SessionRun, compactions: SessionCompactions): Promise<v
   if (!due && callers.count === 0) return;
   const measured = await run.measure();
   if (measured.paused === true) callers.refuseWaiting(refusal('the session is paused', 'resume it first'));
-  else if (callers.count > 0) {
-    const asked = callers.takeWaiting();
-    // A manual compaction also lets a model rewrite what the fallback wrote, so it serves callers of `resummarize` too.
-    const onlyResummarize = asked.every(({ resummarize }) => resummarize);
-    await compactions.compact(onlyResummarize ? 'resummarize' : 'manual', asked);
-  } else if (measured.due) await compactions.compact('trigger', []);
-  else if (measured.eager === true) await compactions.writeAhead(measured.generation);
+  else if (callers.asked !== null)
+    await compactions.compact(callers.asked, callers.takeWaiting(), measured.planned);
+  else if (measured.due) await compactions.compact('trigger', [], measured.planned);
+  else if (measured.eager === true) await compactions.writeAhead(measured.generation, measured.planned);
 }
 
 /** Continues as a new run once no message is being handled, unless work that cannot be carried over has arrived. */

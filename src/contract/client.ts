@@ -111,7 +111,7 @@ export interface PalimpsestClient {
    */
   resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
 
-  /** Sizes, effective policy and the phase of the session's workflow; `asleep` if it has ended because the session was idle. */
+  /** Sizes, effective policy and the phase of the session's workflow; `asleep` if none runs. */
   status(request: OfSession): Promise<Status>;
   /**
    * Resolves when the session's workflow has processed every turn and no compaction is running. Throws `Temporal.Unavailable` if

@@ -262,8 +262,8 @@ export const appendedTurn = component(
     signalled: z
       .boolean()
       .describe(
-        'False if the signal to Temporal failed. The turn is stored and the context complete; the next turn, or the same ' +
-          'one repeated, sends the signal.',
+        "False if the session's workflow needed a signal and Temporal did not take it. The turn is stored and the context " +
+          'complete. The next turn that is due, the same one repeated, or the sweep sends the signal.',
       ),
     warnings: z.array(warning),
   }),

@@ -4,7 +4,7 @@ import type { HeldList } from '../store/append/turn-input.js';
 import { appendTurn } from '../store/append/turns.js';
 import type { Connections } from './connections.js';
 
-/** Stores a turn, then signals the session's workflow. A turn stays stored even if the signal fails. */
+/** Stores a turn, then signals the session's workflow if it needs the turn. A turn stays stored even if the signal fails. */
 export async function append(
   connections: Connections,
   ids: SessionIds,
@@ -17,18 +17,18 @@ export async function append(
 /** A stored turn, and whether its signal has arrived, which other work need not wait for. */
 export interface StoredTurn {
   stored: Omit<AppendedTurn, 'signalled'>;
-  /** Never rejects. */
+  /** Never rejects. True if the workflow needs no signal. */
   signalled: Promise<boolean>;
 }
 
-/** Stores a turn, and begins to signal the session's workflow. */
+/** Stores a turn, and begins to signal the session's workflow if it needs the turn. */
 export async function store(
   { pool, workflows, deployment, turnLimits }: Connections,
   ids: SessionIds,
   { turnId, messages, at, format, policy, expectedSeq, usage }: Omit<TurnOrText, 'session'>,
   list?: HeldList,
 ): Promise<StoredTurn> {
-  const { idleAfterMs, ...stored } = await appendTurn(pool, {
+  const { idleAfterMs, tells, ...stored } = await appendTurn(pool, {
     ...ids,
     turnId,
     messages,
@@ -42,6 +42,8 @@ export async function store(
     ...(list === undefined ? {} : { list }),
   });
   const { fromSeq, throughSeq, due, repeated, warnings } = stored;
-  const signalled = workflows.signalTurn(ids, { turnId, seq: throughSeq, due }, idleAfterMs);
+  const signalled = tells
+    ? workflows.signalTurn(ids, { turnId, seq: throughSeq, due }, idleAfterMs)
+    : Promise.resolve(true);
   return { stored: { turnId, fromSeq, throughSeq, due, repeated, warnings }, signalled };
 }

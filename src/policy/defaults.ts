@@ -72,6 +72,7 @@ export interface Policy {
   deadCallAfter: number;
   debounceMs: number;
   idleAfter: number;
+  signal: 'due' | 'always';
 }
 
 /** Decides whether the head and the reductions may name the recovery tools. */
@@ -142,6 +143,7 @@ export function withDefaults(input: PolicyInput): Policy {
     deadCallAfter: input.deadCallAfter ?? 600_000,
     debounceMs: input.debounceMs ?? 0,
     idleAfter: input.idleAfter ?? 3_600_000,
+    signal: input.signal ?? 'due',
   };
 }
 

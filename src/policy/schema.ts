@@ -350,11 +350,21 @@ export const policySchema = z.strictObject({
     ),
   debounceMs: milliseconds
     .optional()
-    .describe('Milliseconds that must pass without a new turn before a compaction starts. Default 0.'),
+    .describe(
+      'Milliseconds between the measurement that finds a compaction due and a second one, after which the compaction starts. Default 0.',
+    ),
   idleAfter: milliseconds
     .min(1)
     .optional()
-    .describe('Idle milliseconds after which the session workflow ends. Default 3,600,000.'),
+    .describe(
+      'Milliseconds without a signal after which the session workflow ends. The next signal starts it again. Default 3,600,000.',
+    ),
+  signal: z
+    .enum(['due', 'always'])
+    .optional()
+    .describe(
+      'Which turns signal the session workflow. `due`: a turn that needs a measurement, and the first turn of a session. `always`: every turn, so that the workflow shows each one in the Temporal UI. Default `due`.',
+    ),
 });
 
 export type PolicyInput = z.infer<typeof policySchema>;

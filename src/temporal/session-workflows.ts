@@ -20,7 +20,7 @@ import type { SessionIds } from '../contract/ids.js';
 /** Answers take milliseconds, or longer if a worker must replay a history first. */
 const callTimeoutMs = 10_000;
 
-/** An agent waits for its append; a turn that could not be signalled in time is signalled with the next one. */
+/** An agent waits for its append; if the signal takes longer, the next due turn or the sweep repeats it. */
 const signalTimeoutMs = 2_000;
 
 /** Receives warnings about problems that fail no call; loggers such as pino implement it. */
@@ -144,7 +144,7 @@ export class SessionWorkflows {
       args,
       staticSummary: `session ${ids.session} of ${ids.tenant}`.slice(0, 200),
       staticDetails:
-        'One agent session. Each turn signals it; when the context outgrows its policy it starts a compaction ' +
+        'One agent session. A turn that may make a compaction due signals it; when the context outgrows its policy it starts a compaction ' +
         '(child workflow `compaction/…`). The current details show its compactions; originals and summaries are in PostgreSQL.',
       typedSearchAttributes: [
         { key: searchAttributes.tenantId, value: ids.tenant },

@@ -16,6 +16,7 @@ import { startTemporal, stopTemporal, type RunningTemporal } from '../../src/run
 import { migrate } from '../../src/store/connection/migrate.js';
 import { passwordsFor, urlsFor } from '../../src/store/connection/roles.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
+import type { DoomedAppend } from '../support/doomed-append.js';
 import { leashed, leashServers } from '../support/leash.js';
 import { rememberAnswers } from './checker.js';
 import { FaultyProxy } from './proxy.js';
@@ -25,6 +26,7 @@ export interface Tenant {
   token: string;
 }
 
+const doomedAppend = fileURLToPath(new URL('../support/doomed-append.ts', import.meta.url));
 const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 /** Of a process that ended, before it is started again. Milliseconds. */
 const restartMs = 300;
@@ -174,6 +176,19 @@ export class Deployment {
     await sleep(awayMs);
     this.temporal = await startTemporal(temporalOptions(this.dataDir, () => {}));
     this.moved({ temporal: this.temporal });
+  }
+
+  /** Appends from a process that dies between the last turn and its signal. */
+  async appendUntilKilled(settings: Omit<DoomedAppend, 'databaseUrl' | 'address'>): Promise<void> {
+    const { databaseUrl } = urlsFor(this.databaseUrl);
+    for (let signal: unknown; signal !== 'SIGKILL';) {
+      const doomed: DoomedAppend = { ...settings, databaseUrl, address: this.temporalAddress };
+      const child = spawn(process.execPath, ['--import', 'tsx', doomedAppend], {
+        env: { ...process.env, APPEND: JSON.stringify(doomed) },
+        stdio: 'ignore',
+      });
+      [, signal] = (await once(leashed(child), 'exit')) as unknown[];
+    }
   }
 
   async stop(): Promise<void> {

@@ -109,7 +109,7 @@ async function run(clients: ReadonlyMap<string, HttpPalimpsest>): Promise<void> 
   const operators = Array.from({ length: wholeNumber('operators', values.operators) }, () =>
     operate(clients, journal, random.fork(), seen, over.signal),
   );
-  const faults = breakThings({ deployment, endpoint, random: random.fork() }, seen, over.signal);
+  const faults = breakThings({ deployment, endpoint, journal, random: random.fork() }, seen, over.signal);
   const until = Date.now() + minutes * 60_000;
   while (Date.now() < until) {
     await sleep(Math.min(30_000, until - Date.now()));

@@ -44,6 +44,9 @@ const acts = {
     await sleep(random.between(100, 3_000));
     await client.resume({ session });
   },
+  /** Sessions adopt it with their next turn. */
+  switchSignal: ({ client, random }: Scene) =>
+    client.configureTenant({ policy: { signal: random.pick(['due', 'always'] as const) } }),
   close: ({ client, session }: Scene) => client.closeSession({ session }),
   search: ({ client, session, random }: Scene) =>
     client.search({ session, query: random.pick(['ledger', 'request 3']) }),
@@ -61,7 +64,7 @@ const acts = {
 
 const weights: Record<keyof typeof acts, number> = {
   ...{ compact: 4, resummarize: 1, restore: 3, configure: 2, pause: 2, close: 2 },
-  ...{ search: 2, status: 2, waitForContext: 2, backfill: 2 },
+  ...{ search: 2, status: 2, waitForContext: 2, backfill: 2, switchSignal: 2 },
 };
 
 /** Acts until the signal says so; resolves once the last act has ended. */

@@ -26,6 +26,7 @@ const compactionInsert = Buffer.from('insert into "palimpsest"."compactions"', '
 export class FaultyProxy {
   private readonly pairs = new Set<Pair>();
   private armed: CommitFault | null = null;
+  private awaited: { text: string; then: () => void } | null = null;
   private silentUntil = 0;
 
   private constructor(
@@ -58,6 +59,11 @@ export class FaultyProxy {
     this.armed = fault;
   }
 
+  /** Once a client sends these bytes, `then` runs, and they do not arrive. */
+  whenSent(text: string, then: () => void): void {
+    this.awaited = { text, then };
+  }
+
   close(): void {
     this.listener.close();
     this.cut();
@@ -73,6 +79,12 @@ export class FaultyProxy {
       socket.on('close', () => this.destroy(pair));
     }
     client.on('data', (bytes: Buffer) => {
+      if (this.awaited !== null && bytes.includes(this.awaited.text)) {
+        const { then } = this.awaited;
+        this.awaited = null;
+        then();
+        return this.destroy(pair);
+      }
       pair.storesCompaction ||= bytes.includes(compactionInsert);
       const { armed } = this;
       const commits = bytes.includes(commitMessage);

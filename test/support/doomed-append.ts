@@ -1,5 +1,6 @@
 /**
- * A process that appends turns and ends itself with SIGKILL once the last of them is committed, before any signal or answer.
+ * A process that appends turns, of which the first and the last signal, and ends itself with SIGKILL once the last one is
+ * committed, before its signal and answer.
  * Settings come as JSON in `APPEND`.
  */
 import type { ChatMessage } from '../../src/conversation/message.js';
@@ -11,24 +12,31 @@ export interface DoomedAppend {
   databaseUrl: string;
   address: string;
   queuePrefix: string;
+  /** @default queuePrefix */
+  tenant?: string;
   session: string;
   turns: ChatMessage[][];
   policy: PolicyInput;
 }
 
-const { databaseUrl, address, queuePrefix, session, turns, policy } = JSON.parse(
-  process.env['APPEND'] ?? '{}',
-) as DoomedAppend;
+const {
+  databaseUrl,
+  address,
+  queuePrefix,
+  tenant = queuePrefix,
+  session,
+  turns,
+  policy,
+} = JSON.parse(process.env['APPEND'] ?? '{}') as DoomedAppend;
 
 const tell = SessionWorkflows.prototype.signalTurn;
-let signals = 0;
 SessionWorkflows.prototype.signalTurn = function (...turn) {
-  if (++signals === turns.length) process.kill(process.pid, 'SIGKILL');
+  if (turn[1].turnId === `t-${turns.length - 1}`) process.kill(process.pid, 'SIGKILL');
   return tell.apply(this, turn);
 };
 
 const palimpsest = await Palimpsest.connect({
-  ...{ databaseUrl, temporal: { address }, tenant: queuePrefix, queuePrefix },
+  ...{ databaseUrl, temporal: { address }, tenant, queuePrefix },
 });
 for (const [index, messages] of turns.entries())
   await palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, policy });

@@ -169,7 +169,7 @@ class Player {
     );
     if (!appended.signalled)
       this.events.notice?.(
-        `turn ${turn}: stored, but Temporal could not be signalled; the next turn repeats the signal`,
+        `turn ${turn}: stored, but Temporal could not be signalled; the next due turn or the sweep repeats the signal`,
       );
 
     const context = await this.readContext(turn);

@@ -15,6 +15,8 @@ export interface AppendResult {
   throughSeq: number;
   /** The session has reached a size at which it asks to be measured. */
   due: boolean;
+  /** The session's workflow must be signalled: the turn is due, the policy has every turn signalled, or it is the first contact. */
+  tells: boolean;
   /** The same turn was stored before, and this call wrote nothing. */
   repeated: boolean;
   liveTokens: number;
@@ -94,7 +96,7 @@ export async function repeatedTurn(
       session,
       policyOf(session.policy),
       { fromSeq: stored.from_seq, throughSeq: stored.through_seq },
-      null,
+      { before: null, opens: stored.from_seq === 1 },
     );
   }
   throw new PalimpsestError(
@@ -108,17 +110,20 @@ export async function repeatedTurn(
   );
 }
 
-/** @param before context tokens before this turn; null if it was stored before */
+/**
+ * `before`: context tokens before this turn; null if it was stored before. `opens`: the turn is the first one of a session or
+ * fork, or reopens a closed session.
+ */
 export function answer(
   { turnId }: TurnInput,
   session: SessionRow,
   policy: Policy,
   range: { fromSeq: number; throughSeq: number },
-  before: number | null,
+  { before, opens }: { before: number | null; opens: boolean },
 ): AppendResult {
   const { liveTokens, liveMessages, measureAtTokens, measureAtMessages } = session;
   const { generation, incarnation, policyVersion } = session;
-  const { idleAfter, debounceMs } = policy;
+  const { idleAfter, debounceMs, signal } = policy;
   const due =
     (measureAtTokens !== null && liveTokens >= measureAtTokens) ||
     (measureAtMessages !== null && liveMessages >= measureAtMessages) ||
@@ -127,6 +132,7 @@ export function answer(
     turnId,
     ...range,
     due,
+    tells: due || opens || signal === 'always',
     repeated: before === null,
     liveTokens,
     liveMessages,

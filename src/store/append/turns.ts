@@ -229,7 +229,14 @@ async function insert(
     ...{ liveTokens: live.tokens, liveMessages: live.messages, nextSeq: range.throughSeq + 1 },
     systemThroughSeq: systemThrough(session, prepared.roles),
   };
-  return { result: answer(turn, row, policy, range, session.liveTokens), row };
+  const known = { before: session.liveTokens, opens: opens(session) };
+  return { result: answer(turn, row, policy, range, known), row };
+}
+
+/** True if the session is new, a fork without a turn of its own, or closed. */
+function opens({ nextSeq, forkOf, closedAt, createdAt, updatedAt }: SessionRow): boolean {
+  const untouched = updatedAt.getTime() === createdAt.getTime();
+  return nextSeq === 1 || closedAt !== null || (forkOf !== null && untouched);
 }
 
 /** Thrown to roll the transaction back. */

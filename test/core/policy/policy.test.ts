@@ -389,6 +389,7 @@ describe('defaults', () => {
       deadCallAfter: 600_000,
       debounceMs: 0,
       idleAfter: 3_600_000,
+      signal: 'due',
     });
   });
 

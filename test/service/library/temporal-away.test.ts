@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { dialogue } from '../../support/dialogue.js';
+import type { PolicyInput } from '../../../src/policy/schema.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import { Way } from '../../support/way.js';
 
@@ -21,9 +22,12 @@ test('a turn is stored while Temporal is away, the context is readable, and the 
   const palimpsest = await Palimpsest.connect({ databaseUrl, temporal, tenant: queuePrefix, queuePrefix });
   try {
     const [first, second] = dialogue(2) as [ReturnType<typeof dialogue>[0], ReturnType<typeof dialogue>[0]];
-    expect(await palimpsest.appendTurn({ session: 's', turnId: '1', messages: first })).toMatchObject({
-      signalled: true,
-    });
+    const policy: PolicyInput = { trigger: { messages: 40 }, signal: 'always' };
+    expect(await palimpsest.appendTurn({ session: 's', turnId: '1', messages: first, policy })).toMatchObject(
+      {
+        signalled: true,
+      },
+    );
     way.cut();
     expect(await palimpsest.appendTurn({ session: 's', turnId: '2', messages: second })).toMatchObject({
       signalled: false,

@@ -149,6 +149,7 @@ describe('over HTTP', () => {
     const log = createLogger({ level: 'info', destination: { write: (line) => void (written += line) } });
     palimpsest = await Palimpsest.connect({
       ...{ databaseUrl, queuePrefix, tenant: queuePrefix, log },
+      policy: { file: { signal: 'always' } },
       temporal: { address: await way.open() },
     });
     api = await startApi(

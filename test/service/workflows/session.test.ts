@@ -60,18 +60,72 @@ test('a session that outgrows its trigger is compacted, below its target, with a
   });
 });
 
-test('a turn that is not due costs one signal and no activity', async () => {
-  const { palimpsest } = stack;
-  const [messages] = dialogue(1);
-  const turn = await palimpsest.appendTurn({
-    session: 'quiet',
-    turnId: 't',
-    messages: messages!,
-    policy: { contextWindow: 32_000 },
+describe('which turns signal the workflow', () => {
+  const roomy: PolicyInput = { contextWindow: 32_000 };
+
+  async function signalsOf(session: string, tenant = stack.queuePrefix): Promise<number> {
+    const connection = await Connection.connect({ address: stack.temporal.address });
+    const { workflow } = new Client({ connection });
+    const id = sessionWorkflowId({ tenant, session });
+    try {
+      const { events } = await workflow.getHandle(id).fetchHistory();
+      return (events ?? []).filter((event) => event.workflowExecutionSignaledEventAttributes).length;
+    } finally {
+      await connection.close();
+    }
+  }
+
+  test('the first one, and no other that is not due', async () => {
+    const { palimpsest } = stack;
+    const session = 'quiet';
+    for (const [index, messages] of dialogue(3).entries())
+      expect(
+        await palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, policy: roomy }),
+      ).toMatchObject({ due: false, signalled: true, repeated: false });
+    await palimpsest.settled({ session });
+    expect(await signalsOf(session)).toBe(1);
+    expect(await palimpsest.status({ session })).toMatchObject({ generation: 0, phase: 'idle', messages: 6 });
   });
-  expect(turn).toMatchObject({ due: false, signalled: true, repeated: false });
-  await palimpsest.settled({ session: 'quiet' });
-  expect((await palimpsest.status({ session: 'quiet' })).generation).toBe(0);
+
+  test('the first one of a fork', async () => {
+    const { palimpsest } = stack;
+    await play('trunk', 2, roomy);
+    await palimpsest.fork({ session: 'trunk', throughSeq: 4, to: 'branch' });
+    await play('branch', 2, roomy, 2);
+    expect(await signalsOf('branch')).toBe(1);
+  });
+
+  test('the one that reopens a closed session', async () => {
+    const { palimpsest } = stack;
+    const session = 'reopened';
+    await play(session, 2, roomy);
+    await palimpsest.closeSession({ session });
+    await expect.poll(async () => (await palimpsest.status({ session })).phase).toBe('asleep');
+    await play(session, 2, roomy, 2);
+    expect((await palimpsest.status({ session })).phase).toBe('idle');
+    expect(await signalsOf(session)).toBe(1);
+  });
+
+  test('every turn, if the policy of the session or of its tenant says so', async () => {
+    const { palimpsest } = stack;
+    await play('shown', 3, { ...roomy, signal: 'always' });
+    expect(await signalsOf('shown')).toBe(3);
+
+    const tenant = palimpsest.forTenant(`${stack.queuePrefix}-shown`);
+    const session = 'of the tenant';
+    const append = (index: number) =>
+      tenant.appendTurn({ session, turnId: `t-${index}`, messages: dialogue(1)[0]!, policy: roomy });
+    const told = () => signalsOf(session, tenant.tenant);
+    await append(0);
+    await append(1);
+    expect(await told()).toBe(1);
+    await tenant.configureTenant({ policy: { signal: 'always' } });
+    await append(2);
+    expect(await told()).toBe(2);
+    await tenant.configureTenant({ policy: {} });
+    await append(3);
+    expect(await told()).toBe(2);
+  });
 });
 
 async function signalInline(
