@@ -5,6 +5,7 @@ import type { Synced, SyncOrText } from '../contract/sync.js';
 import { readInstant } from '../conversation/instant.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
+import { turnToCount } from '../intake/count.js';
 import { type KnownList, longestKnown, noteLists } from '../store/append/known-lists.js';
 import { checkUsage } from '../store/append/learnt.js';
 import { formatOfTurn } from '../store/append/turns.js';
@@ -78,7 +79,7 @@ async function synchronized(
   ]);
   if (request.expectedSession !== undefined && request.expectedSession !== ids.session)
     throw wentOn(ids.session, request.expectedSession);
-  formatOfTurn({ session: ids.session, format }, row);
+  formatOfTurn({ session: origin.session, format }, row);
   const known = ids === origin ? found : await knownPart(connections, ids, list);
   const compared = row ? await compare(connections, row, list, known, shape) : wholeList(nothing);
   const { common, complete } = compared;
@@ -89,6 +90,7 @@ async function synchronized(
     row && edited
       ? await partsOfEdited(connections, row, list, compared, { onEdit, edited })
       : partsOf(list, common);
+  if (row && edited && onEdit === 'fork') await checkParts(connections, row, list, parts);
   const target: Target =
     edited && onEdit === 'fork'
       ? { ids: await continued(connections, origin, ids, edited), lastSeq: common.throughSeq, isNew: false }
@@ -190,6 +192,23 @@ function wentOn(session: string, expected: string): PalimpsestError {
     `the list is of session ${expected}, which goes on in session ${session}`,
     { path: 'expectedSession', hint: 'Read the context again with an empty list, and add to it.' },
   );
+}
+
+/** Reads what a fork would get: a list that cannot be stored makes none. */
+async function checkParts(
+  { turnLimits }: Connections,
+  { tenant, format, tokenizer }: SessionRow,
+  list: List,
+  parts: readonly ListPart[],
+): Promise<void> {
+  for (const { indexes } of parts) {
+    const messages = indexes.map((index) => list.items[index]!);
+    try {
+      await turnToCount({ tenant, messages }, format, turnLimits).counted(tokenizer);
+    } catch (error) {
+      throw inList(error, list, indexes);
+    }
+  }
 }
 
 /** Makes the fork in which the session goes on; a repeated call finds it. */

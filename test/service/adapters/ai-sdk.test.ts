@@ -205,6 +205,32 @@ describe.each(versions)('version %s', (name, sdk, steps) => {
     expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
   });
 
+  test('calls at once with the session as their memory store their messages in one session', async () => {
+    const session = `at-once-${name}`;
+    const turns = [1, 2, 3];
+    let asked = 0;
+    let goOn = () => {};
+    const all = new Promise<void>((resolve) => (goOn = resolve));
+    const used = new Set<string>();
+    const ask = async (prompt: string) => {
+      const options = { client: palimpsest, session, policy, memory: true };
+      const memory = steps({ ...options, onSync: (synced) => used.add(synced.session) });
+      const prepareStep: typeof memory.prepareStep = async (step) => {
+        const prepared = await memory.prepareStep(step);
+        if (++asked === turns.length) goOn();
+        await all;
+        return prepared;
+      };
+      const model = modelFor(name, new ShipmentModel(window, outputTokens));
+      await sdk.generateText({ model, prompt, ...memory, prepareStep });
+    };
+    await Promise.all(turns.map((turn) => ask(`Thank you for shipment ${turn}.`)));
+    expect([...used]).toEqual([session]);
+    expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
+    const roles = (await clients.replayed(session)).map((item) => (item as { role: string }).role);
+    expect(roles.sort()).toEqual([...turns.map(() => 'assistant'), ...turns.map(() => 'user')]);
+  });
+
   test('a step that was not prepared is refused', async () => {
     const { onStepFinish } = steps({ client: palimpsest, session: 'not-prepared' });
     const step = { response: { modelId: 'm', messages: [] }, usage: { inputTokens: 1, outputTokens: 1 } };

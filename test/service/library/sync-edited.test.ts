@@ -266,3 +266,24 @@ describe("with onEdit 'append'", () => {
     expect(texts.slice(1).sort()).toEqual(names.sort());
   });
 });
+
+test('a list that cannot be stored makes no fork, also of a session that goes on in one', async () => {
+  const session = 'refused-fork';
+  const wrongRole = { role: 'nobody', content: 'Hello.' } as unknown as ChatMessage;
+  const foreign = { type: 'human', data: { content: 'Hello.' } } as unknown as ChatMessage;
+  const refused = (request: Pick<SyncRequest, 'messages' | 'format'>) =>
+    expect(palimpsest.sync({ session, onEdit: 'fork', ...request })).rejects;
+  const forks = async () => (await palimpsest.sessions({ prefix: session })).sessions.length;
+  await sync(session, [user('One.'), assistant('Two.')]);
+  for (const count of [1, 2]) {
+    await refused({ messages: [user('Edited.'), wrongRole] }).toMatchObject({
+      ...{ type: 'Input.Invalid', path: 'messages[1].role' },
+    });
+    await refused({ messages: [foreign], format: 'langchain' }).toMatchObject({
+      ...{ type: 'Input.Invalid', path: 'format' },
+      message: expect.stringContaining(`session ${session} `),
+    });
+    expect(await forks()).toBe(count);
+    await sync(session, [user('One.'), assistant(`Another ${count}.`)], 'fork');
+  }
+});
