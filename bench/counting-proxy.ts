@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 
 /** What has passed between clients and PostgreSQL. */
-export interface Traffic {
+interface Traffic {
   /** Answers that a client waits for before it goes on: messages ReadyForQuery. */
   trips: number;
   /** Messages Query and Execute. */

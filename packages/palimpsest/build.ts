@@ -3,7 +3,7 @@
  * takes as long to load a small file as a large one; the workflows as one script; and the declarations of tsc.
  */
 import { spawnSync } from 'node:child_process';
-import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { builtinModules } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -25,6 +25,11 @@ const entries = [
 
 rmSync(dist, { recursive: true, force: true });
 declare();
+// Files for CommonJS are written by hand.
+cpSync(path.join(root, 'src'), path.join(dist, 'src'), {
+  recursive: true,
+  filter: (name) => !name.endsWith('.ts'),
+});
 await bundleCode();
 for (const encodesFailures of [false, true])
   writeFileSync(path.join(dist, bundleFile(encodesFailures)), await bundle(encodesFailures));

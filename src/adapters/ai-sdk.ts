@@ -5,11 +5,25 @@ import type { SentMessage } from '../contract/native.js';
 import { recoveryTools, type RecoveryToolName } from '../contract/recovery-tools.js';
 import { invalid } from '../errors.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
-import { type AdapterOptions, recovered, remembered, syncRequest } from './options.js';
+import {
+  type AdapterOptions,
+  checkAdapterOptions,
+  optionRules,
+  recovered,
+  remembered,
+  sharedRules,
+  syncRequest,
+} from './options.js';
 
 export interface StepOptions extends AdapterOptions {
   session: string;
 }
+
+const rules = {
+  ...sharedRules,
+  session: { ...optionRules.text, isRequired: true },
+  tools: optionRules.object,
+};
 
 /** What `generateText`, `streamText` and agents pass to `prepareStep`. */
 interface NextStep<Message> {
@@ -48,17 +62,19 @@ export function palimpsest(options: StepOptions): Steps;
 export function palimpsest<Tools extends object>(
   options: StepOptions & { tools?: Tools },
 ): Steps & { tools?: Tools & RecoveryToolSet } {
-  const { client, session, tools, memory = false } = options;
+  checkAdapterOptions(options, rules);
+  const { client, session, tools, memory = false, onSync } = options;
   const request = syncRequest(options, tools !== undefined);
   let run: Run | null = null;
 
   const contextFor = async <Message extends SentMessage>(list: readonly Message[], usage?: UsageReport) => {
-    const { context } = await client.sync<Message>({
+    const synced = await client.sync<Message>({
       ...{ session, format: 'ai-sdk', messages: sentOf(list) },
       ...request,
       ...(usage === undefined ? {} : { usage }),
     });
-    return context.messages;
+    onSync?.(synced);
+    return synced.context.messages;
   };
 
   return {

@@ -7,12 +7,24 @@ import {
   RemoveMessage,
   type StoredMessage,
 } from '@langchain/core/messages';
+import type { RunnableConfig } from '@langchain/core/runnables';
+import { AsyncLocalStorageProviderSingleton } from '@langchain/core/singletons';
 import { createMiddleware, tool } from 'langchain';
 import { idFault } from '../contract/ids.js';
 import { recoveryTools } from '../contract/recovery-tools.js';
-import { invalid } from '../errors.js';
+import type { SyncRequest } from '../contract/sync.js';
+import { invalid, isFailure, type PalimpsestError } from '../errors.js';
 import type { ReportedUsage } from '../tokens/reported-usage.js';
-import { type AdapterOptions, recovered, remembered, syncRequest } from './options.js';
+import {
+  type AdapterClient,
+  type AdapterOptions,
+  checkAdapterOptions,
+  optionRules,
+  recovered,
+  remembered,
+  sharedRules,
+  syncRequest,
+} from './options.js';
 
 export interface MiddlewareOptions extends AdapterOptions {
   /** Session id. @default `configurable.thread_id` of the run */
@@ -20,6 +32,8 @@ export interface MiddlewareOptions extends AdapterOptions {
   /** Whether the agent gets the tools `get_tool_response`, `search_history` and `expand_history`. @default true */
   recoveryTools?: boolean;
 }
+
+const rules = { ...sharedRules, session: optionRules.text, recoveryTools: optionRules.flag };
 
 /** The id of a `RemoveMessage` that removes all messages: `REMOVE_ALL_MESSAGES` of LangGraph. */
 const allMessages = '__remove_all__';
@@ -35,8 +49,9 @@ const mostThreads = 1_000;
  * const agent = createAgent({ model, tools, checkpointer, middleware: [palimpsestMiddleware({ client })] });
  */
 export function palimpsestMiddleware(options: MiddlewareOptions) {
-  const { client, recoveryTools: hasTools = true, memory = false } = options;
-  const request = syncRequest(options, hasTools);
+  checkAdapterOptions(options, rules);
+  const { client, recoveryTools: hasTools = true, memory = false, onSync } = options;
+  const { onEdit, policy } = syncRequest(options, hasTools);
   /** Number of messages in the state at the last model call of each session: the answer to this call follows them. */
   const asked = new Map<string, number>();
 
@@ -44,12 +59,22 @@ export function palimpsestMiddleware(options: MiddlewareOptions) {
     const session = sessionOf(options, config);
     const usage = usageOf(messages[asked.get(session) ?? messages.length]);
     asked.delete(session);
-    const { context } = await client.sync<StoredMessage>({
-      ...{ session, format: 'langchain', messages: toStored(messages) },
-      ...request,
-      ...(usage === undefined ? {} : { usage }),
-    });
-    return fromStored(context.messages);
+    const sync = async (list: BaseMessage[], edits: SyncRequest['onEdit']): Promise<BaseMessage[]> => {
+      const synced = await client.sync<StoredMessage>({
+        ...{ session, format: 'langchain', messages: toStored(list), policy, onEdit: edits },
+        ...(usage === undefined ? {} : { usage }),
+      });
+      onSync?.(synced);
+      return fromStored(synced.context.messages);
+    };
+    if (memory || onEdit === 'refuse') return sync(messages, onEdit);
+    try {
+      return await sync(messages, 'refuse');
+    } catch (error) {
+      if (!isFailure(error, 'Store.ListEdited')) throw error;
+      const earlier = isReturn() ? null : await earlierIfLost(client, session, messages, error.details);
+      return earlier ? sync(withEarlier(messages, earlier), 'append') : sync(messages, onEdit);
+    }
   };
 
   return createMiddleware({
@@ -58,15 +83,24 @@ export function palimpsestMiddleware(options: MiddlewareOptions) {
     ...(memory && {
       async beforeAgent({ messages }: { messages: BaseMessage[] }, runtime: ThreadConfig) {
         const earlier = await remembered<StoredMessage>(client, sessionOf(options, runtime));
-        return { messages: withEarlier(messages, fromStored(earlier)) };
+        return { messages: inPlaceOfAll(withEarlier(messages, fromStored(earlier))) };
       },
     }),
     async beforeModel({ messages }, runtime) {
+      if (placesAround(runtime).length > 0) return undefined;
       const context = await synchronized(messages, runtime);
       remember(asked, sessionOf(options, runtime), context.length);
       // A message in the result is streamed once more.
       if (isSame(messages, context)) return undefined;
       return { messages: inPlaceOfAll(context) };
+    },
+    // The graph around an agent keeps the messages that the agent has removed, so they stay in the agent's state too.
+    async wrapModelCall(request, handler) {
+      const { state, runtime } = request;
+      if (placesAround(runtime).length === 0) return handler(request);
+      const context = await synchronized(state.messages, runtime);
+      remember(asked, sessionOf(options, runtime), state.messages.length);
+      return handler({ ...request, messages: context });
     },
     async afterAgent({ messages }, runtime) {
       await synchronized(messages, runtime);
@@ -82,7 +116,33 @@ const inPlaceOfAll = (messages: BaseMessage[]): BaseMessage[] => [
 /** A message that was sent again, under the same id, is among the earlier ones already. */
 function withEarlier(messages: BaseMessage[], earlier: BaseMessage[]): BaseMessage[] {
   const known = new Set(earlier.map(({ id }) => id));
-  return inPlaceOfAll([...earlier, ...messages.filter(({ id }) => id === undefined || !known.has(id))]);
+  return [...earlier, ...messages.filter(({ id }) => id === undefined || !known.has(id))];
+}
+
+/** Whether the run was called with a checkpoint. LangGraph leaves it out of a node's configuration, but not of its metadata. */
+function isReturn(): boolean {
+  const config = AsyncLocalStorageProviderSingleton.getRunnableConfig() as RunnableConfig | undefined;
+  return config?.metadata?.checkpoint_id !== undefined;
+}
+
+/**
+ * The session's context if the state begins with a message that the session does not have, although it may say the same as its
+ * first one: the checkpointer has lost the thread, and the messages are new. Null for a state with messages of the session.
+ */
+async function earlierIfLost(
+  client: AdapterClient,
+  session: string,
+  messages: BaseMessage[],
+  edited: PalimpsestError['details'],
+): Promise<BaseMessage[] | null> {
+  const { session: inUse, context } = await client.sync<StoredMessage>({ session, messages: [] });
+  if (edited?.commonSeq !== 0) {
+    const [begin] = (await client.expand({ session: inUse, fromSeq: 1, limit: 1 })).messages;
+    const [first] = fromStored((begin?.native?.items ?? []) as unknown as StoredMessage[]);
+    const [ours] = messages;
+    if (!first?.id || !ours?.id || first.id === ours.id || saidBy(first) !== saidBy(ours)) return null;
+  }
+  return fromStored(context.messages);
 }
 
 type Recovery = (typeof recoveryTools)[number]['function'];
@@ -93,14 +153,15 @@ function recoveryTool(options: MiddlewareOptions, { name, description, parameter
   });
 }
 
-/** The part of a run's configuration that names its thread. */
+/** The part of a run's configuration that names its thread, and its place in the graphs around it. */
 interface ThreadConfig {
-  configurable?: { thread_id?: unknown };
+  configurable?: { thread_id?: unknown; checkpoint_ns?: unknown };
 }
 
-function sessionOf({ session }: MiddlewareOptions, { configurable }: ThreadConfig): string {
-  const id = session ?? configurable?.thread_id;
-  if (typeof id === 'string' && id !== '') return id;
+function sessionOf({ session }: MiddlewareOptions, config: ThreadConfig): string {
+  const id = session ?? config.configurable?.thread_id;
+  if (typeof id === 'string' && id !== '')
+    return session === undefined ? [id, ...callsAround(config)].join(':') : id;
   throw invalid(
     'the run has no session: neither the option session nor configurable.thread_id is set',
     'session',
@@ -108,9 +169,23 @@ function sessionOf({ session }: MiddlewareOptions, { configurable }: ThreadConfi
   );
 }
 
-/** The JSON that a checkpointer stores. */
+/** Nodes of the graphs in which an agent runs, from LangGraph's `tools:ID|agent:ID|PalimpsestMiddleware.before_model:ID`. */
+function placesAround({ configurable }: ThreadConfig): string[] {
+  const namespace = configurable?.checkpoint_ns;
+  return typeof namespace === 'string' ? namespace.split('|').slice(0, -1) : [];
+}
+
+/** Ids of the tool calls in which an agent runs: it has the thread of its caller, and messages of its own. */
+const callsAround = (config: ThreadConfig): string[] =>
+  placesAround(config).flatMap((place) => /^tools:(.+)$/.exec(place)?.[1] ?? []);
+
+/** The JSON that a checkpointer stores. LangChain leaves out the content of messages that were made of `contentBlocks`. */
 function toStored(messages: BaseMessage[]): StoredMessage[] {
-  return JSON.parse(JSON.stringify(mapChatMessagesToStoredMessages(messages))) as StoredMessage[];
+  const stored = mapChatMessagesToStoredMessages(messages).map(({ type, data }, index) => {
+    const { content_blocks: _blocks, ...fields } = { content_blocks: undefined, ...data };
+    return { type, data: { ...fields, content: messages[index]!.content } };
+  });
+  return JSON.parse(JSON.stringify(stored)) as StoredMessage[];
 }
 
 /** The conversion fills in fields of its argument, which belongs to the client. */

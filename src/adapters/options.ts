@@ -1,8 +1,8 @@
 /** Options that the adapters of all frameworks share, and the recovery tools as frameworks run them. */
 import type { PalimpsestClient } from '../contract/client.js';
-import { callRecoveryTool, type RecoveryToolName } from '../contract/recovery-tools.js';
-import type { SyncRequest } from '../contract/sync.js';
-import { isFailure } from '../errors.js';
+import { callRecoveryTool, type RecoveryToolName, recoveryTools } from '../contract/recovery-tools.js';
+import type { Synced, SyncRequest } from '../contract/sync.js';
+import { invalid, isFailure } from '../errors.js';
 
 /** The methods that an adapter calls: those of `Palimpsest` or `HttpPalimpsest`. */
 export type AdapterClient = Pick<PalimpsestClient, 'sync' | 'toolResponse' | 'search' | 'expand'>;
@@ -15,7 +15,7 @@ export interface AdapterOptions {
    * What to do if the framework's messages lack messages of the session, or have others in their place: after an edit, a
    * regenerated answer, or a return to an earlier checkpoint. `fork`: go on in a fork that ends where both part; the session
    * keeps its messages. `append`: append what follows the part that both have. `refuse`: fail with `Store.ListEdited`.
-   * @default 'fork'
+   * @default 'fork'; with `memory`, which has no list to edit, 'append'
    */
   onEdit?: SyncRequest['onEdit'];
   /**
@@ -23,15 +23,23 @@ export interface AdapterOptions {
    * @default false
    */
   memory?: boolean;
+  /** Called with each answer of `sync`. Its `session` has the messages: the given one, or the fork in which it goes on. */
+  onSync?: (synced: Synced) => void;
 }
 
-/** The request of a `sync`. A session of an agent without the recovery tools has a context that does not name them. */
+/** Tokens of the recovery tools in a request, about: the model reads their JSON. */
+const toolTokens = Math.ceil(JSON.stringify(recoveryTools).length / 4);
+
+/**
+ * The request of a `sync`. A session of an agent without the recovery tools has a context that does not name them; a session of
+ * an agent with them counts them from its first request on.
+ */
 export function syncRequest(
-  { policy, onEdit = 'fork' }: AdapterOptions,
+  { policy, memory = false, onEdit = memory ? 'append' : 'fork' }: AdapterOptions,
   hasRecoveryTools: boolean,
-): Pick<SyncRequest, 'policy' | 'onEdit'> {
-  if (hasRecoveryTools) return { onEdit, ...(policy === undefined ? {} : { policy }) };
-  return { onEdit, policy: { recovery: 'none', ...policy } };
+): Required<Pick<SyncRequest, 'onEdit'>> & Pick<SyncRequest, 'policy'> {
+  const own = hasRecoveryTools ? { overhead: toolTokens } : { recovery: 'none' as const };
+  return { onEdit, policy: { ...own, ...policy } };
 }
 
 /** The context of a session; nothing if the session is new. */
@@ -55,3 +63,58 @@ export async function recovered(
   const { session: inUse } = await client.sync({ session, messages: [] });
   return callRecoveryTool(client, inUse, name, input);
 }
+
+/** What a value of an option must be. */
+export interface OptionRule {
+  must: string;
+  holds: (value: unknown) => boolean;
+  isRequired?: boolean;
+}
+
+const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
+
+/** Rules for `checkAdapterOptions`. */
+export const optionRules = {
+  client: (...methods: (keyof PalimpsestClient)[]): OptionRule => ({
+    must: 'must be a Palimpsest or an HttpPalimpsest, as connect() resolves to',
+    holds: (value) =>
+      isObject(value) && methods.every((name) => typeof Reflect.get(value, name) === 'function'),
+    isRequired: true,
+  }),
+  text: {
+    must: 'must be a text that is not empty',
+    holds: (value) => typeof value === 'string' && value !== '',
+  },
+  flag: { must: 'must be true or false', holds: (value) => typeof value === 'boolean' },
+  object: { must: 'must be an object', holds: isObject },
+  edit: {
+    must: "must be 'fork', 'append' or 'refuse'",
+    holds: (value) => ['fork', 'append', 'refuse'].some((known) => known === value),
+  },
+} satisfies Record<string, OptionRule | ((...methods: (keyof PalimpsestClient)[]) => OptionRule)>;
+
+/** Refuses with `Input.Invalid` what only TypeScript refuses otherwise: an unknown option, and a value of another kind. */
+export function checkAdapterOptions<Options extends object>(
+  options: Options,
+  rules: { [Name in keyof Required<Options>]: OptionRule },
+): void {
+  const known = Object.entries<OptionRule>(rules);
+  const hint = `Known options: ${known.map(([name]) => name).join(', ')}.`;
+  const given: unknown = options;
+  if (!isObject(given)) throw invalid('the options must be an object', 'options', hint);
+  for (const name of Object.keys(given))
+    if (!Object.hasOwn(rules, name)) throw invalid(`${name} is not a known option`, name, hint);
+  for (const [name, { must, holds, isRequired = false }] of known) {
+    const value: unknown = Reflect.get(given, name);
+    if (value === undefined ? isRequired : !holds(value)) throw invalid(`${name} ${must}`, name, hint);
+  }
+}
+
+/** The rules of `AdapterOptions`. */
+export const sharedRules = {
+  client: optionRules.client('sync', 'toolResponse', 'search', 'expand'),
+  policy: optionRules.object,
+  onEdit: optionRules.edit,
+  memory: optionRules.flag,
+  onSync: { must: 'must be a function', holds: (value) => typeof value === 'function' },
+} satisfies { [Name in keyof AdapterOptions]-?: OptionRule };

@@ -2,7 +2,7 @@ import { invalid, type PalimpsestError } from '../errors.js';
 import type { Json } from './message.js';
 
 /** Maximum nesting. Deeper values could overflow the stack, and real messages are far below it. */
-const DEEPEST_NESTING = 500;
+const deepestNesting = 500;
 
 /** A key or an index of a path. */
 type Step = string | number;
@@ -49,7 +49,7 @@ interface Origin {
 
 /**
  * Parses strict JSON. It refuses text that a JavaScript value cannot reproduce exactly: duplicate keys, numbers beyond double
- * precision, `-0`, integer-like keys out of order, nesting beyond {@link DEEPEST_NESTING}.
+ * precision, `-0`, integer-like keys out of order, nesting beyond {@link deepestNesting}.
  * Throws `Input.Invalid` with line, column and path.
  * @example parseExact('{"a":1,"a":2}') // Line 1, column 8: the key "a" appears twice.
  */
@@ -203,8 +203,8 @@ class ExactParser {
   }
 
   private open(): void {
-    if (this.steps.length >= DEEPEST_NESTING)
-      throw this.failure(`values are nested deeper than ${DEEPEST_NESTING}`);
+    if (this.steps.length >= deepestNesting)
+      throw this.failure(`values are nested deeper than ${deepestNesting}`);
     this.at++;
     this.skipSpace();
   }
@@ -305,7 +305,7 @@ function checkValue(value: unknown, root: string, steps: Step[], above: Set<obje
   if (typeof value !== 'object')
     throw refuse(`is ${value === undefined ? 'undefined' : `a ${typeof value}`}`);
   if (above.has(value)) throw refuse('refers back to a value that contains it');
-  if (steps.length >= DEEPEST_NESTING) throw refuse(`is nested deeper than ${DEEPEST_NESTING}`);
+  if (steps.length >= deepestNesting) throw refuse(`is nested deeper than ${deepestNesting}`);
   if (typeof Reflect.get(value, 'toJSON') === 'function') throw refuse('has a toJSON method');
   if (Object.getOwnPropertySymbols(value).length > 0) throw refuse('has a symbol among its keys');
   above.add(value);
@@ -325,6 +325,29 @@ function checkValue(value: unknown, root: string, steps: Step[], above: Set<obje
     for (const [key, inner] of Object.entries(value)) if (inner !== undefined) within(key, inner);
   }
   above.delete(value);
+}
+
+/**
+ * The value of a JSON text inside a message, such as the arguments of a call. Undefined if the text is not JSON, or is nested
+ * deeper than a message: its value could overflow the stack.
+ */
+export function jsonWithin(text: string): Json | undefined {
+  if (isDeep(text)) return undefined;
+  try {
+    return JSON.parse(text) as Json;
+  } catch {
+    return undefined;
+  }
+}
+
+function isDeep(text: string): boolean {
+  let depth = 0;
+  for (const [token] of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{}]/gs)) {
+    if (token === '[' || token === '{') depth++;
+    else if (token === ']' || token === '}') depth--;
+    if (depth > deepestNesting) return true;
+  }
+  return false;
 }
 
 /** A value as text, for keys of maps and for messages. */

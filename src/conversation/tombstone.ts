@@ -1,4 +1,5 @@
 /** What the log keeps of an erased message: role, position and links, so that every context around it stays valid. */
+import { jsonWithin } from './json.js';
 import type { ChatMessage, ToolCall } from './message.js';
 import { metaOf } from './validate.js';
 
@@ -53,14 +54,7 @@ export function textsIn(value: unknown): string[] {
 }
 
 /** The object or list that a text is the JSON of. */
-function parsed(text: string): unknown {
-  if (!/^\s*[[{]/.test(text)) return undefined;
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
+const parsed = (text: string): unknown => (/^\s*[[{]/.test(text) ? jsonWithin(text) : undefined);
 
 /**
  * Whether a value holds a text, also in the name of a field, in a number, or inside JSON within a string. Letter case, Unicode

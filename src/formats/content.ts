@@ -1,6 +1,7 @@
 /** Helpers shared by the adapters: fields of items of unknown shape, parts of canonical messages, and their media. */
 import { isBlank, noOutput } from '../context/view/projection.js';
 import { instantIn } from '../conversation/instant.js';
+import { jsonWithin } from '../conversation/json.js';
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
 import { invalid } from '../errors.js';
 import type { Unit } from './format.js';
@@ -64,12 +65,8 @@ export function toolCall(id: string, name: string, input: Json | undefined): Too
 
 /** Returns arguments as the object that other providers require; other text goes under `input`. */
 export function argumentsOf(text: string): Fields {
-  try {
-    const value = JSON.parse(text) as Json;
-    return isFields(value) ? value : { input: value };
-  } catch {
-    return text.trim() === '' ? {} : { input: text };
-  }
+  const value = text.trim() === '' ? {} : jsonWithin(text);
+  return isFields(value) ? value : { input: value === undefined ? text : value };
 }
 
 export const textPart = (text: string): ContentPart => ({ type: 'text', text });

@@ -1,27 +1,49 @@
 /** Digests by which a list of messages is recognized, whatever a framework adds to its messages. */
 import { createHash } from 'node:crypto';
+import { jsonWithin } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import type { Steps } from '../steps.js';
 import { type Fields, isFields, textOr } from './content.js';
 
 /**
- * One digest for each beginning of a list: the last is that of the whole list. Two lists have the same digest if their items say
- * the same. What frameworks add, move or write in another way does not count: ids, reports of usage, cache marks, defaults, empty
- * fields, reasoning, the texts of errors, the order of fields and of results, the notation of arguments, and whether a single text
- * is in a list of parts.
+ * Two items have the same digest if they say the same. What frameworks add, move or write in another way does not count: ids,
+ * reports of usage, cache marks, defaults, empty fields, reasoning, the texts of errors, the order of fields and of results, the
+ * notation of arguments, and whether a single text is in a list of parts.
  */
-export function* listDigests(items: readonly Json[]): Steps<string[]> {
+export function itemDigest(item: Json): string {
+  return sha256(JSON.stringify(said(unwrapped(item))) ?? '');
+}
+
+/** One digest for each item. */
+export function* itemDigests(items: readonly Json[]): Steps<string[]> {
   const digests: string[] = [];
   for (const item of items) {
-    const before = digests.at(-1) ?? '';
-    digests.push(sha256(`${before}${itemDigest(item)}`));
+    digests.push(itemDigest(item));
     yield;
   }
   return digests;
 }
 
-export function itemDigest(item: Json): string {
-  return sha256(JSON.stringify(said(unwrapped(item))) ?? '');
+/** One digest for each beginning of a list, from the digests of its items: the last is that of the whole list. */
+export function* beginningDigests(ofItems: readonly string[]): Steps<string[]> {
+  const digests: string[] = [];
+  for (const digest of ofItems) {
+    digests.push(sha256(`${digests.at(-1) ?? ''}${digest}`));
+    yield;
+  }
+  return digests;
+}
+
+/** Number of the system and developer messages with which a list begins. */
+export function leadingInstructions(items: readonly Json[]): number {
+  const first = items.findIndex((item) => !isInstruction(messageOf(unwrapped(item))));
+  return first === -1 ? items.length : first;
+}
+
+function isInstruction(message: Json): boolean {
+  if (!isFields(message)) return false;
+  const kind = textOr(message.role) || textOr(message.type);
+  return /^(?:system|developer|SystemMessage(?:Chunk)?)$/.test(kind);
 }
 
 /** The id that a framework gave to an item; null if it has none. */
@@ -57,20 +79,22 @@ function messageOf(item: Json): Json {
 function said(item: Json): Json {
   const message = messageOf(item);
   if (!isFields(message)) return message;
-  const own = Object.fromEntries(
+  const { content_blocks: blocks, ...own } = Object.fromEntries(
     Object.entries(message).filter(([name, value]) => !added.has(name) && defaults[name] !== value),
   );
-  const { content } = own;
-  return plain(Array.isArray(content) ? { ...own, content: saidParts(content) } : own);
+  // LangChain.js writes the blocks of some messages under this name.
+  const content = own.content ?? blocks ?? null;
+  return plain({ ...own, content: Array.isArray(content) ? saidParts(content) : content });
 }
 
 /**
  * The AI SDK makes a message in two ways: during a run, and from the message of a chat. Both differ in empty texts, in the order
- * of results and of requests for approval, and in the texts of errors, which a chat does not show. A chat may lack the reasoning.
+ * of results and of requests for approval, in the texts of errors and refusals, which a chat does not show, in the input of a
+ * call that is not JSON, and in what results tell of their origin. A chat may lack the reasoning.
  */
 function saidParts(content: readonly Json[]): Json[] {
   return content
-    .map((part) => (isFields(part) && isFailedResult(part) ? { ...part, output: null } : part))
+    .map((part) => (isFields(part) ? saidPart(part) : part))
     .filter((part) => !isFields(part) || !isUnsaid(part))
     .map((part): [order: string, Json] => [orderOf(part), part])
     .sort(([one], [other]) => (one === other ? 0 : one < other ? -1 : 1))
@@ -80,8 +104,13 @@ function saidParts(content: readonly Json[]): Json[] {
 const isUnsaid = ({ type, text }: Fields): boolean =>
   type === 'reasoning' || (type === 'text' && text === '');
 
-const isFailedResult = ({ type, output }: Fields): boolean =>
-  type === 'tool-result' && isFields(output) && /^error-/.test(textOr(output.type));
+function saidPart({ providerExecuted: byProvider, ...part }: Fields): Fields {
+  const { type, input, output } = part;
+  if (type === 'tool-call' && typeof input === 'string') return { ...part, input: null };
+  if (type !== 'tool-result') return { ...part, providerExecuted: byProvider ?? null };
+  const isFailed = isFields(output) && /^(?:error-|execution-denied$)/.test(textOr(output.type));
+  return isFailed ? { ...part, output: null } : part;
+}
 
 /** Parts that a message has in any order come after the others, by their ids. */
 function orderOf(part: Json): string {
@@ -113,12 +142,8 @@ function textAlone(parts: Json[]): Json {
 
 /** Frameworks parse the arguments of a call, and write them anew. */
 function parsed(text: Json): Json {
-  if (typeof text !== 'string') return text;
-  try {
-    return JSON.parse(text) as Json;
-  } catch {
-    return text;
-  }
+  const value = typeof text === 'string' ? jsonWithin(text) : text;
+  return value === undefined ? text : value;
 }
 
 function isEmpty(value: Json): boolean {

@@ -15,7 +15,7 @@ export async function append(
 }
 
 /** A stored turn, and whether its signal has arrived, which other work need not wait for. */
-interface StoredTurn {
+export interface StoredTurn {
   stored: Omit<AppendedTurn, 'signalled'>;
   /** Never rejects. True if the workflow needs no signal. */
   signalled: Promise<boolean>;

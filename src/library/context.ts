@@ -6,6 +6,7 @@ import type { ContextSource, Head, Reduction, ViewItem } from '../context/view/v
 import { jsonTexts } from '../conversation/json-texts.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import { limitsOf } from '../limits/limits.js';
+import type { ShownUnit } from '../formats/format.js';
 import { contextFormatOf, formatOf } from '../formats/index.js';
 import type { ContextFormat } from '../conversation/format-names.js';
 import { policyOf } from '../policy/layers.js';
@@ -36,10 +37,11 @@ export async function readContext(
   return (await readContextOf(connections, ids, request)).context;
 }
 
-/** A context, its JSON in pieces, and the session as it was then. */
-export interface ReadContext {
+/** A context, its JSON in pieces, the units that it shows, and the session as it was then. */
+export interface FoundContext {
   context: SessionContext;
   pieces: string[];
+  units: ShownUnit[];
   session: SessionRow;
 }
 
@@ -47,7 +49,7 @@ export async function readContextOf(
   { pool, watch, turnLimits }: Connections,
   ids: SessionIds,
   { format, budget, waitMs = 0 }: Omit<ContextRequest, 'session'>,
-): Promise<ReadContext> {
+): Promise<FoundContext> {
   if (waitMs > 0) await compactionEnded({ pool, watch }, ids, waitMs);
   const key = budget ?? 'own';
   const mostBytes = Math.max(mostContextBytes, 2 * turnLimits.maxBytes);
@@ -55,15 +57,15 @@ export async function readContextOf(
     inSlices(fitted(ids.session, found, { format, budget }), currentCaller()?.signal);
   for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
     const found = await readContextSource(pool, ids, key, mostBytes);
-    const { context, pieces, budget: within, reductions } = await fit(found);
+    const { context, pieces, units, budget: within, reductions } = await fit(found);
     const { session } = found;
-    if (reductions.length === 0) return { context, pieces, session };
+    if (reductions.length === 0) return { context, pieces, units, session };
     // Reductions are stored when they are first applied, so that every later read until the next commit starts with
     // the same prefix.
     const seen = found.source.reductions.length;
     const { generation } = session;
     if (await saveReductions(pool, session, { generation, seen, budget: within, reductions }))
-      return { context, pieces, session };
+      return { context, pieces, units, session };
   }
   return readContextLocked(pool, ids, key, mostBytes, async (found) => ({
     ...(await fit(found)),
@@ -80,7 +82,13 @@ export function* fitted(
   name: string,
   { session, source }: { session: SessionRow; source: ContextSource },
   { format = formatOf(session.format).contextFormat, budget: own }: ContextShape = {},
-): Steps<{ context: SessionContext; pieces: string[]; budget: number; reductions: Reduction[] }> {
+): Steps<{
+  context: SessionContext;
+  pieces: string[];
+  units: ShownUnit[];
+  budget: number;
+  reductions: Reduction[];
+}> {
   const policy = policyOf(session.policy);
   const limits = limitsOf(policy, factsOf(session));
   const budget = own ?? limits.budget;
@@ -98,23 +106,28 @@ export function* fitted(
   const context = contextOf(name, session, fit.items, fit.layout, sizes);
   // Reductions are stored and read under the budget in the session's row.
   const key = own ?? session.budget;
+  const units = format === 'openai-chat' ? fit.items.map(chatUnit) : shownUnits(fit.items, logged, format);
   return {
-    ...(yield* inFormat(context, fit.items, logged, format)),
+    ...(yield* inFormat(context, units, format)),
+    units,
     budget: key,
     reductions: fit.reductions,
   };
 }
 
+function chatUnit({ message, fromSeq, source, joined }: ViewItem): ShownUnit {
+  const isOriginal = joined === undefined && /^(?:log|system|carried)$/.test(source);
+  const items = isOriginal ? [message as unknown as Json] : null;
+  return { items, messages: [message], ...(fromSeq > 0 ? { seq: fromSeq } : {}) };
+}
+
 function* inFormat(
   context: Omit<SessionContext, 'etag'>,
-  items: readonly ViewItem[],
-  logged: ReadonlyMap<number, LoggedMessage>,
+  units: readonly ShownUnit[],
   format: ContextFormat,
 ): Steps<{ context: SessionContext; pieces: string[] }> {
   const rendered =
-    format === 'openai-chat'
-      ? { messages: context.messages }
-      : contextFormatOf(format).render(shownUnits(items, logged, format));
+    format === 'openai-chat' ? { messages: context.messages } : contextFormatOf(format).render(units);
   yield;
   const shown = { ...context, format, ...(rendered as { messages: ChatMessage[]; system?: Json }) };
   const { etag, pieces } = yield* written(shown);

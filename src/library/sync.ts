@@ -1,50 +1,37 @@
 /** Finds what is new in a list that a caller holds, stores it once, and answers the context. */
 import { continuationId } from '../contract/continuation.js';
 import type { SessionIds } from '../contract/ids.js';
-import type { SessionContext } from '../contract/context.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
-import { type Json, MessagesText, textOfShared } from '../conversation/message.js';
-import { checkPlainJson } from '../conversation/json.js';
-import { invalid, isFailure, PalimpsestError } from '../errors.js';
-import { itemDigest, itemId, listDigests } from '../formats/list-digest.js';
-import { inSlices } from '../steps.js';
-import { longestKnown, noteList } from '../store/append/known-lists.js';
-import { logUnits } from '../store/reading/units.js';
+import { readInstant } from '../conversation/instant.js';
+import type { Json } from '../conversation/message.js';
+import { isFailure, PalimpsestError } from '../errors.js';
+import { turnToCount } from '../intake/count.js';
+import { type KnownList, longestKnown, noteLists } from '../store/append/known-lists.js';
+import { checkUsage } from '../store/append/learnt.js';
+import { formatOfTurn } from '../store/append/turns.js';
 import { fork } from '../store/compactions/fork.js';
-import { currentCaller } from '../store/connection/places.js';
-import { type Query, reading } from '../store/connection/transaction.js';
+import { reading } from '../store/connection/transaction.js';
 import type { SessionRow } from '../store/sessions/session-row.js';
 import { findSession } from '../store/sessions/sessions.js';
-import { store } from './append.js';
+import { store, type StoredTurn } from './append.js';
+import { type Common, compare, type Compared, missingItems, nothing, wholeList } from './common-part.js';
 import type { Connections } from './connections.js';
-import { readContextOf } from './context.js';
+import { type FoundContext, readContextOf } from './context.js';
+import { type Held, heldItems, heldOf, type List, loggedItems, readList } from './held-list.js';
 
 /** Number of times that other writers of the session may come first. */
-const attempts = 5;
+const attempts = 20;
 
-/** Number of messages at the end of the log among which the beginning of a list is looked for. */
-const mostInPart = 2_000;
+/** Items that one turn takes: a turn has a limit, and an item may be several messages. */
+const mostInTurn = 2_500;
 
 type Request = Omit<SyncOrText, 'messages' | 'instead'>;
 
-/** The list that a caller holds, with a digest for each of its beginnings. */
-interface Held {
-  items: readonly Json[];
-  digests: readonly string[];
-}
-
-interface List {
-  held: Held;
-  /** What the log has for the list: its items, with others in place of some. */
-  items: readonly Json[];
-  /** Items `at` to `at + held` of the caller are `at` to `at + logged` of the log. */
-  instead: { at: number; held: number; logged: number };
-}
-
-/** Where a list and a log agree: the first items of the list stand for the log through `throughSeq`. */
-interface Common {
-  items: number;
-  throughSeq: number;
+/** The session in which the rest of a list is stored. */
+interface Target {
+  ids: SessionIds;
+  lastSeq: number;
+  isNew: boolean;
 }
 
 /** The answer, and its JSON in pieces. */
@@ -58,46 +45,24 @@ export async function sync(
   ids: SessionIds,
   { messages, instead, ...request }: SyncOrText,
 ): Promise<SyncedInPieces> {
-  const list = withOthers(await heldList(messages), instead);
+  // A call with nothing to store reports the same mistakes.
+  checkUsage(request.usage);
+  if (request.at !== undefined) readInstant(request.at);
+  const list = await readList({ messages, instead });
   for (let attempt = 1; ; attempt++) {
     try {
       return await synchronized(connections, ids, list, request);
     } catch (error) {
-      if (!isFailure(error, 'Store.StaleAppend') || attempt === attempts) throw error;
+      if (!isOvertaken(error) || attempt === attempts) throw error;
     }
   }
 }
 
-async function heldList(messages: unknown): Promise<Held> {
-  const items = itemsOf(messages, 'messages');
-  return { items, digests: await inSlices(listDigests(items), currentCaller()?.signal) };
-}
-
-function itemsOf(messages: unknown, path: string): readonly Json[] {
-  const given: unknown =
-    messages instanceof MessagesText ? JSON.parse(textOfShared(messages.bytes)) : messages;
-  if (!Array.isArray(given)) throw invalid(`${path} must be an array of messages`, path);
-  if (given === messages) checkPlainJson(given, path);
-  return given as readonly Json[];
-}
-
-function withOthers(held: Held, instead: SyncOrText['instead']): List {
-  const { items } = held;
-  if (instead === undefined) return { held, items, instead: { at: items.length, held: 0, logged: 0 } };
-  const end = instead.at + instead.items;
-  if (end > items.length)
-    throw invalid(
-      `instead names items ${instead.at} to ${end - 1}, but messages has ${items.length}`,
-      'instead.items',
-      'Count the items of `messages` from 0.',
-    );
-  const others = itemsOf(instead.messages, 'instead.messages');
-  return {
-    held,
-    items: [...items.slice(0, instead.at), ...others, ...items.slice(end)],
-    instead: { at: instead.at, held: instead.items, logged: others.length },
-  };
-}
+/** Another call has stored, moved or erased something; `Store.TurnConflict`: the same list with other ids. */
+const isOvertaken = (error: unknown): boolean =>
+  isFailure(error, 'Store.StaleAppend') ||
+  isFailure(error, 'Store.TurnConflict') ||
+  isFailure(error, 'Store.StaleGeneration');
 
 async function synchronized(
   connections: Connections,
@@ -105,42 +70,45 @@ async function synchronized(
   list: List,
   request: Request,
 ): Promise<SyncedInPieces> {
+  const { budget, onEdit = 'refuse', format } = request;
+  const shape = budget === undefined ? {} : { budget };
   // Most sessions have no fork that continues them: the list is looked for at the same time.
   const [[ids, row], found] = await Promise.all([
     sessionInUse(connections, origin),
     knownPart(connections, origin, list),
   ]);
-  const lastSeq = row ? row.nextSeq - 1 : 0;
+  if (request.expectedSession !== undefined && request.expectedSession !== ids.session)
+    throw wentOn(ids.session, request.expectedSession);
+  formatOfTurn({ session: origin.session, format }, row);
   const known = ids === origin ? found : await knownPart(connections, ids, list);
-  const { common, complete } = row ? await compared(connections, row, list, known) : nothing;
+  const compared = row ? await compare(connections, row, list, known, shape) : wholeList(nothing);
+  const { common, complete } = compared;
+  const lastSeq = row ? row.nextSeq - 1 : 0;
   const edited = complete ? null : { commonSeq: common.throughSeq, lastSeq };
-  if (edited && request.onEdit !== 'append' && request.onEdit !== 'fork')
-    throw listEdited(ids.session, edited);
-  const target =
-    edited && request.onEdit === 'fork'
+  if (edited && onEdit === 'refuse') throw listEdited(ids.session, edited);
+  const parts =
+    row && edited
+      ? await partsOfEdited(connections, row, list, compared, { onEdit, edited })
+      : partsOf(list, common);
+  if (row && edited && onEdit === 'fork') await checkParts(connections, row, list, parts);
+  const target: Target =
+    edited && onEdit === 'fork'
       ? { ids: await continued(connections, origin, ids, edited), lastSeq: common.throughSeq, isNew: false }
-      : { ids, lastSeq, isNew: row === null };
-  const turn = await storeRest(connections, { origin, ...target }, list, common, request);
-  const shape = request.budget === undefined ? {} : { budget: request.budget };
-  const { session, context, pieces } = await readContextOf(connections, target.ids, shape);
-  const unchanged = await noteContext(connections, session, context, list.held);
-  const stored = turn && { ...turn.stored, signalled: await turn.signalled };
+      : { ids: { ...ids, ...(row && { incarnation: row.incarnation }) }, lastSeq, isNew: row === null };
+  const stored = await storeParts(connections, origin, target, list, parts, request);
+  const { context, pieces, ...read } = await readContextOf(connections, target.ids, shape);
+  const throughSeq = stored?.stored.throughSeq ?? Math.max(target.lastSeq, common.throughSeq);
+  const isNoted = stored !== null || known?.items === list.items.length;
+  const unchanged = await noteHeld(connections, { context, ...read }, list.held, isNoted ? null : throughSeq);
   const answer = {
-    ...{ session: target.ids.session, known: knownOf(list, common.items), stored, edited },
+    ...{ session: target.ids.session, known: heldItems(list, common.items) },
+    stored: stored && { ...stored.stored, signalled: await stored.signalled },
     // The list may be known since another writer stored it, which came after the session was read.
-    ...{ throughSeq: stored?.throughSeq ?? Math.max(target.lastSeq, common.throughSeq), unchanged },
+    ...{ edited, throughSeq, unchanged },
   };
   const before = `${JSON.stringify(answer).slice(0, -1)},"context":`;
   return { synced: { ...answer, context }, pieces: [before, ...pieces, '}'] };
 }
-
-/** Number of the caller's items that the first items of the log stand for. */
-function knownOf({ instead: { at, held, logged } }: List, items: number): number {
-  if (items <= at) return items;
-  return items < at + logged ? at : items - logged + held;
-}
-
-const nothing = { common: { items: 0, throughSeq: 0 }, complete: true };
 
 /** The session of this id, or the fork that continues it. */
 async function sessionInUse(
@@ -153,86 +121,94 @@ async function sessionInUse(
   return [continuing, await findSession(pool, continuing)];
 }
 
-/** `complete`: the list has the whole log. */
-async function compared(
-  { pool }: Connections,
-  row: SessionRow,
-  list: List,
-  known: Common | null,
-): Promise<{ common: Common; complete: boolean }> {
-  if (list.items.length === 0) return { common: { items: 0, throughSeq: row.nextSeq - 1 }, complete: true };
-  const query = reading(pool, row);
-  const along = await alongLog(query, row, list, known ?? nothing.common);
-  if (along.complete || along.common.items > 0) return along;
-  const newest = await newestPart(query, row, list);
-  return newest ? { common: newest, complete: true } : along;
+async function knownPart({ pool }: Connections, ids: SessionIds, list: List): Promise<Common | null> {
+  const found = await longestKnown(pool, ids, list.held.ofBeginnings);
+  const items = found && loggedItems(list, found.items);
+  return items === null ? null : { items, throughSeq: found!.throughSeq };
 }
-
-async function knownPart(
-  { pool }: Connections,
-  ids: SessionIds,
-  { held: { digests }, instead: { at, held, logged } }: List,
-): Promise<Common | null> {
-  const found = await longestKnown(pool, ids, digests);
-  if (!found || found.items <= at) return found;
-  return found.items < at + held ? null : { ...found, items: found.items - held + logged };
-}
-
-/** Goes on in the log after a known beginning, item by item, for as long as list and log agree. */
-async function alongLog(
-  query: Query,
-  row: SessionRow,
-  { items }: List,
-  known: Common,
-): Promise<{ common: Common; complete: boolean }> {
-  let common = known;
-  for await (const unit of logUnits(query, row, known.throughSeq + 1, row.nextSeq - 1)) {
-    const end = common.items + unit.items.length;
-    const same = unit.items.every(
-      (item, index) => end <= items.length && itemDigest(item) === itemDigest(items[common.items + index]!),
-    );
-    if (!same) return { common, complete: false };
-    common = { items: end, throughSeq: unit.throughSeq };
-  }
-  return { common, complete: true };
-}
-
-/**
- * The beginning of a list that is the end of the log: frameworks send the newest messages only. Two items must agree, or one
- * with the same id.
- */
-async function newestPart(query: Query, row: SessionRow, { items }: List): Promise<Common | null> {
-  const newest: Json[] = [];
-  const from = Math.max(1, row.nextSeq - Math.min(mostInPart, 2 * items.length));
-  for await (const unit of logUnits(query, row, from, row.nextSeq - 1)) newest.push(...unit.items);
-  const digests = newest.map(itemDigest);
-  for (let count = Math.min(items.length, newest.length); count > 0; count--) {
-    const part = items.slice(0, count);
-    const end = newest.slice(-count);
-    if (count < 2 && (itemId(part[0]!) === null || itemId(end[0]!) === null)) continue;
-    const hasOtherId = part.some((item, index) => isOther(itemId(item), itemId(end[index]!)));
-    if (!hasOtherId && part.every((item, index) => itemDigest(item) === digests.at(index - count)))
-      return { items: count, throughSeq: row.nextSeq - 1 };
-  }
-  return null;
-}
-
-const isOther = (ours: string | null, theirs: string | null): boolean =>
-  ours !== null && theirs !== null && ours !== theirs;
 
 function listEdited(
   session: string,
   { commonSeq, lastSeq }: { commonSeq: number; lastSeq: number },
+  hint = "Send the whole list, or say with onEdit what an edited list means: 'fork' or 'append'.",
 ): PalimpsestError {
   return new PalimpsestError(
     'Store.ListEdited',
     `the list and session ${session} are the same through message ${commonSeq}, but the session has ${lastSeq} messages`,
-    {
-      path: 'messages',
-      hint: "Send the whole list, or say with onEdit what an edited list means: 'fork' or 'append'.",
-      details: { commonSeq, lastSeq },
-    },
+    { path: 'messages', hint, details: { commonSeq, lastSeq } },
   );
+}
+
+/** Items that one turn stores, by their indexes, and the list that ends with them. */
+interface ListPart extends Omit<KnownList, 'throughSeq'> {
+  indexes: readonly number[];
+}
+
+/** The items after the common ones, in turns of a size that can be stored. */
+function partsOf({ held, items, instead }: List, common: Common): ListPart[] {
+  const parts: ListPart[] = [];
+  // Within the others there is no beginning of the caller's list.
+  const most = instead.held === 0 ? mostInTurn : items.length;
+  for (let from = common.items; from < items.length; from += most) {
+    const end = Math.min(from + most, items.length);
+    const count = end === items.length ? held.items.length : end;
+    parts.push({ indexes: range(from, end), items: count, digest: held.ofBeginnings[count - 1]! });
+  }
+  return parts;
+}
+
+const range = (from: number, end: number): number[] =>
+  Array.from({ length: end - from }, (_, index) => from + index);
+
+/** The items of an edited list to store. Nothing that Palimpsest put in place of messages may be among them. */
+async function partsOfEdited(
+  connections: Connections,
+  row: SessionRow,
+  list: List,
+  { common, reached, instructions, ours }: Compared,
+  { onEdit, edited }: { onEdit: Request['onEdit']; edited: { commonSeq: number; lastSeq: number } },
+): Promise<ListPart[]> {
+  const { held, items, ofItems } = list;
+  const isFork = onEdit === 'fork';
+  const indexes = isFork
+    ? range(common.items, items.length)
+    : [
+        ...range(Math.min(common.items, instructions), instructions),
+        ...(await missingItems(connections, row, list, reached)),
+      ];
+  if (indexes.some((index) => ours.has(ofItems[index]!)))
+    throw listEdited(
+      row.session,
+      edited,
+      'After the part that both have, the list has a summary or shortened messages of a context: send the messages of a context as they were answered, and what came since.',
+    );
+  if (isFork) return partsOf(list, common);
+  return [{ indexes, items: held.items.length, digest: held.ofBeginnings.at(-1)! }];
+}
+
+function wentOn(session: string, expected: string): PalimpsestError {
+  return new PalimpsestError(
+    'Store.ListEdited',
+    `the list is of session ${expected}, which goes on in session ${session}`,
+    { path: 'expectedSession', hint: 'Read the context again with an empty list, and add to it.' },
+  );
+}
+
+/** Reads what a fork would get: a list that cannot be stored makes none. */
+async function checkParts(
+  { turnLimits }: Connections,
+  { tenant, format, tokenizer }: SessionRow,
+  list: List,
+  parts: readonly ListPart[],
+): Promise<void> {
+  for (const { indexes } of parts) {
+    const messages = indexes.map((index) => list.items[index]!);
+    try {
+      await turnToCount({ tenant, messages }, format, turnLimits).counted(tokenizer);
+    } catch (error) {
+      throw inList(error, list, indexes);
+    }
+  }
 }
 
 /** Makes the fork in which the session goes on; a repeated call finds it. */
@@ -254,53 +230,81 @@ async function continued(
   }
 }
 
-/** Appends the items that the log does not have, together with the list, so that no interruption comes between. */
-async function storeRest(
+/** Appends parts of a list, each together with the list that ends with it, so that no interruption comes between. */
+async function storeParts(
   connections: Connections,
-  { origin, ids, lastSeq, isNew }: { origin: SessionIds; ids: SessionIds; lastSeq: number; isNew: boolean },
-  { items, held }: List,
-  common: Common,
+  origin: SessionIds,
+  { ids, lastSeq, isNew }: Target,
+  list: List,
+  parts: readonly ListPart[],
   { at, format, policy, usage }: Request,
-): Promise<Awaited<ReturnType<typeof store>> | null> {
-  const digest = held.digests.at(-1);
-  if (digest === undefined) return null;
-  const list = { digest, items: held.items.length, origin: origin.session };
-  const messages = items.slice(common.items);
-  if (messages.length === 0) {
-    await noteList(reading(connections.pool, ids), ids, list, lastSeq);
-    return null;
+): Promise<StoredTurn | null> {
+  let stored: StoredTurn | null = null;
+  for (const { indexes, digest, items } of parts) {
+    if (indexes.length === 0) continue;
+    const expectedSeq: number = stored?.stored.throughSeq ?? lastSeq;
+    const messages = indexes.map((index) => list.items[index]!);
+    const turn = {
+      ...{ turnId: `sync:${digest}:${expectedSeq}`, messages, expectedSeq },
+      ...(at === undefined ? {} : { at }),
+      ...(format === undefined ? {} : { format }),
+      ...(policy === undefined || !isNew || stored ? {} : { policy }),
+      ...(usage === undefined || stored ? {} : { usage }),
+    };
+    const next: StoredTurn = await store(connections, ids, turn, {
+      digest,
+      items,
+      origin: origin.session,
+    }).catch((error: unknown) => {
+      throw inList(error, list, indexes);
+    });
+    const fromSeq: number = stored?.stored.fromSeq ?? next.stored.fromSeq;
+    stored = { ...next, stored: { ...next.stored, fromSeq } };
   }
-  const turn = {
-    ...{ turnId: `sync:${digest}:${lastSeq}`, messages, expectedSeq: lastSeq },
-    ...(at === undefined ? {} : { at }),
-    ...(format === undefined ? {} : { format }),
-    ...(policy === undefined || !isNew ? {} : { policy }),
-    ...(usage === undefined ? {} : { usage }),
-  };
-  return store(connections, ids, turn, list);
+  return stored;
+}
+
+/** A failure of a turn, with the path of its message in the caller's list. */
+function inList(error: unknown, { instead }: List, indexes: readonly number[]): unknown {
+  if (!isFailure(error, 'Input.Invalid')) return error;
+  const [own = '', number] = /^messages\[(\d+)\]/.exec(error.path ?? '') ?? [];
+  const index = indexes[Number(number)];
+  if (index === undefined) return error;
+  const isOther = index >= instead.at && index < instead.at + instead.logged;
+  const path = isOther
+    ? `instead.messages[${index - instead.at}]`
+    : `messages[${index < instead.at ? index : index - instead.logged + instead.held}]`;
+  const { type, message, hint, details, cause } = error;
+  const named = message.replace(own, path);
+  return new PalimpsestError(type, named, { path: error.path!.replace(own, path), hint, details, cause });
 }
 
 /**
- * Frameworks put the answered context in place of their list: it is known from now on. Returns whether it says the same as the
- * list.
+ * Frameworks put the answered context in place of their list: it is known from now on, and so is the list, if it stands for the
+ * log through `throughSeq`. Returns whether they say the same.
  */
-async function noteContext(
+async function noteHeld(
   { pool }: Connections,
-  session: SessionRow,
-  { messages }: SessionContext,
+  { context, session }: Pick<FoundContext, 'context' | 'session'>,
   held: Held,
+  throughSeq: number | null,
 ): Promise<boolean> {
-  if (areSame(messages, held.items)) return true;
-  const { digests } = await heldList(messages);
-  const digest = digests.at(-1);
-  if (digest === held.digests.at(-1)) return true;
-  if (digest !== undefined)
-    await noteList(reading(pool, session), session, { digest, items: messages.length }, session.nextSeq - 1);
-  return false;
+  const lists: KnownList[] = [];
+  const noteList = ({ items, ofBeginnings }: Held, through: number) => {
+    const digest = ofBeginnings.at(-1);
+    if (digest !== undefined) lists.push({ digest, items: items.length, throughSeq: through });
+  };
+  if (throughSeq !== null) noteList(held, throughSeq);
+  const messages = context.messages as unknown as Json[];
+  const shown = areSame(messages, held.items) ? held : await heldOf(messages);
+  const unchanged = shown.ofBeginnings.at(-1) === held.ofBeginnings.at(-1);
+  if (!unchanged) noteList(shown, session.nextSeq - 1);
+  if (lists.length > 0) await noteLists(reading(pool, session), session, lists);
+  return unchanged;
 }
 
 /** Whether two lists have the same text, which is faster to see than the same digest. */
-function areSame(messages: readonly unknown[], items: readonly Json[]): boolean {
+function areSame(messages: readonly Json[], items: readonly Json[]): boolean {
   if (messages.length !== items.length) return false;
   return messages.every((message, index) => JSON.stringify(message) === JSON.stringify(items[index]));
 }

@@ -9,7 +9,7 @@ import proto from '@temporalio/proto';
 import { bytesOf, type PayloadKey, payloadKeysSchema } from '../config/payload-keys.js';
 import { invalid, type FailureType } from '../errors.js';
 import { complain } from '../policy/issues.js';
-import { packageRoot } from '../runtime/home.js';
+import { builtFile, packageRoot } from '../runtime/home.js';
 
 const { Payload: PayloadMessage } = proto.temporal.api.common.v1;
 
@@ -63,7 +63,8 @@ export function dataConverterOf({
 
 /** The module with which workers, and the bundle of the workflows, put the texts of failures into payloads. */
 export function failureConverterPath(): string {
-  return join(packageRoot(), 'cjs', 'failure-converter.cjs');
+  const file = 'src/temporal/failure-converter.cjs';
+  return builtFile(file) ?? join(packageRoot(), file);
 }
 
 function codecOf(keys: readonly PayloadKey[], namespace: string): PayloadCodec {

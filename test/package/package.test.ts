@@ -118,6 +118,14 @@ const entries = [
   },
 ];
 
+/** The declarations for CommonJS of an entry point. */
+function declarationsOf(name: string): string {
+  const { exports } = JSON.parse(readFileSync(path.join(installed, 'package.json'), 'utf8')) as {
+    exports: Record<string, { types: { require: string } }>;
+  };
+  return exports[name.replace(/^palimpsest/, '.')]!.types.require;
+}
+
 describe.each(entries)('$name', ({ name, file, consumer, skipLibCheck }) => {
   it.each(moduleSettings)('compiles under strict: %s, %s, %s', async (...settings) => {
     const files = { 'consumer.ts': consumer };
@@ -134,7 +142,7 @@ describe.each(entries)('$name', ({ name, file, consumer, skipLibCheck }) => {
     const { stdout } = await app.run(process.execPath, `${file}.mjs`);
     const values = JSON.parse(stdout) as [string, boolean][];
     expect(values.filter(([, same]) => !same)).toEqual([]);
-    const declared = readFileSync(path.join(installed, 'cjs', `${file}.d.cts`), 'utf8');
+    const declared = readFileSync(path.join(installed, declarationsOf(name)), 'utf8');
     expect(values.map(([value]) => value)).toEqual(
       [...declared.matchAll(/declare const (\w+)/g)].map(([, value]) => value).sort(),
     );

@@ -9,7 +9,7 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 /** Paths from the root of the repository. */
 export const documents = [
   'README.md',
-  'client/README.md',
+  'packages/client/README.md',
   'examples/README.md',
   ...readdirSync(path.join(root, 'docs'))
     .filter((name) => name.endsWith('.md'))

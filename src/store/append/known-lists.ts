@@ -8,8 +8,13 @@ export interface KnownPart {
   throughSeq: number;
 }
 
-/** Prefixes asked for in one statement. What is new since the last call is nearly always shorter. */
-const pageItems = 256;
+/** A list, by the digest of all its items (`beginningDigests`). */
+export interface KnownList extends KnownPart {
+  digest: string;
+}
+
+/** Beginnings asked for in the first statement; later ones ask for eight times as many. What is new is nearly always shorter. */
+const firstPage = 256;
 
 /** The longest beginning of a list that the session knows; `digests` has one for each beginning, shortest first. */
 export async function longestKnown(
@@ -18,29 +23,39 @@ export async function longestKnown(
   digests: readonly string[],
 ): Promise<KnownPart | null> {
   const query = reading(pool, ids);
-  for (let end = digests.length; end > 0; end -= pageItems) {
+  for (let end = digests.length, page = firstPage; end > 0; end -= page, page *= 8) {
     const [found] = await query<KnownPart & Record<string, unknown>>(
       `select items, through_seq as "throughSeq" from palimpsest.known_lists
        where tenant_id = $1 and session_id = $2
          and digest = any (array(select decode(each, 'hex') from unnest($3::text[]) each))
        order by items desc limit 1`,
-      [ids.tenant, ids.session, digests.slice(Math.max(0, end - pageItems), end)],
+      [ids.tenant, ids.session, digests.slice(Math.max(0, end - page), end)],
     );
     if (found) return found;
   }
   return null;
 }
 
-/** Notes that a list stands for the log through `throughSeq`. A list that is known already keeps its place. */
-export async function noteList(
+/**
+ * Notes what lists stand for. A list that is known already keeps its place. Nothing is noted for a session that was erased since
+ * the caller read it.
+ */
+export async function noteLists(
   query: Query,
-  { tenant, session }: SessionIds,
-  { digest, items }: { digest: string; items: number },
-  throughSeq: number,
+  { tenant, session, incarnation }: SessionIds,
+  lists: readonly KnownList[],
 ): Promise<void> {
   await query(
     `insert into palimpsest.known_lists (tenant_id, session_id, digest, items, through_seq)
-     values ($1, $2, decode($3, 'hex'), $4, $5) on conflict do nothing`,
-    [tenant, session, digest, items, throughSeq],
+     select s.tenant_id, s.session_id, decode(list.digest, 'hex'), list.items, list.through_seq
+     from (select tenant_id, session_id from palimpsest.sessions
+           where tenant_id = $1 and session_id = $2 and incarnation = coalesce($3::uuid, incarnation) for key share) s,
+       unnest($4::text[], $5::int[], $6::int[]) list (digest, items, through_seq)
+     on conflict do nothing`,
+    [
+      ...[tenant, session, incarnation ?? null],
+      ...[lists.map(({ digest }) => digest), lists.map(({ items }) => items)],
+      lists.map(({ throughSeq }) => throughSeq),
+    ],
   );
 }

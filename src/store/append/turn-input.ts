@@ -8,7 +8,7 @@ import type { SessionIds } from '../../contract/ids.js';
 
 /** A list of messages that a caller holds. */
 export interface HeldList {
-  /** As `listDigests` returns it. */
+  /** Digest of all its items: see `beginningDigests`. */
   digest: string;
   items: number;
   /** The session that the caller named. It must still go on in the session of the turn. */

@@ -24,7 +24,7 @@ import {
   recall,
   remember,
 } from '../sessions/session-table.js';
-import { noteList } from './known-lists.js';
+import { noteLists } from './known-lists.js';
 import { noteSeen, type SeenSession } from './seen-sessions.js';
 import { answer, moved, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
 import { replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
@@ -101,7 +101,10 @@ async function store(
 }
 
 /** Throws `Input.Invalid` if the turn's format differs from the session's. */
-function formatOfTurn({ format, session }: TurnInput, known: KnownSession | null): FormatName {
+export function formatOfTurn(
+  { format, session }: Pick<TurnInput, 'format' | 'session'>,
+  known: Pick<KnownSession, 'format'> | null,
+): FormatName {
   if (known && format !== undefined && known.format !== format)
     throw invalid(
       `session ${session} has the format ${known.format}, and the turn has ${format}`,
@@ -224,7 +227,7 @@ async function insert(
   const stored = await insertTurn(tx, turn, prepared, session, next);
   if (!stored) return null;
   const { row } = stored;
-  if (turn.list) await noteList(tx.query, turn, turn.list, range.throughSeq);
+  if (turn.list) await noteLists(tx.query, turn, [{ ...turn.list, throughSeq: range.throughSeq }]);
   noteStored(tx, turn.tenant, bytesOf(prepared));
   return { result: answer(turn, row, policy, range, session), row, seen: stored };
 }

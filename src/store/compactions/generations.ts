@@ -1,13 +1,25 @@
 import { createHash } from 'node:crypto';
-import { and, asc, eq, getTableColumns, gt, inArray, notInArray, type SQL } from 'drizzle-orm';
+import {
+  and,
+  asc,
+  desc,
+  eq,
+  getTableColumns,
+  gt,
+  inArray,
+  isNotNull,
+  notInArray,
+  type SQL,
+} from 'drizzle-orm';
 import type { Pool } from 'pg';
 import type { Head } from '../../context/view/view.js';
+import type { ChatMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
 import { compactions } from '../schema/compactions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { CompactionOutcome } from '../../contract/compactions.js';
 import { readWith } from '../connection/transaction.js';
-import { toHead } from '../log/messages.js';
+import { headMessages, toHead } from '../log/messages.js';
 
 type Columns = typeof compactions.$inferSelect;
 
@@ -84,6 +96,26 @@ async function factsWhere(pool: Pool, ids: SessionIds, which: SQL | undefined): 
       .orderBy(asc(compactions.generation)),
   );
   return rows.map(({ headTokens, ...row }) => ({ ...row, tokens: sum(headTokens) }));
+}
+
+/** Number of generations whose heads are read at once. */
+const mostHeads = 200;
+
+/** The heads that the session's contexts have had, newest first. */
+export async function listHeads(
+  pool: Pool,
+  ids: SessionIds,
+): Promise<{ messages: ChatMessage[]; carriedSeq: number | null; throughSeq: number }[]> {
+  const { tenantId, sessionId, generation, head, carriedSeq, throughSeq } = compactions;
+  const rows = await readWith(pool, ids, (db) =>
+    db
+      .select({ head, carriedSeq, throughSeq })
+      .from(compactions)
+      .where(and(eq(tenantId, ids.tenant), eq(sessionId, ids.session), isNotNull(head)))
+      .orderBy(desc(generation))
+      .limit(mostHeads),
+  );
+  return rows.map(({ head: text, ...row }) => ({ messages: headMessages(text), ...row }));
 }
 
 async function findCompaction(pool: Pool, ids: SessionIds, which: SQL): Promise<CompactionRow | null> {

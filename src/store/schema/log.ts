@@ -184,7 +184,7 @@ export const knownLists = palimpsest.table(
   {
     tenantId: tenantId(),
     sessionId: sessionId(),
-    /** Chained hash of the items: see `listDigests`. */
+    /** Chained hash of the items: see `beginningDigests`. */
     digest: hash('digest').notNull(),
     items: integer('items').notNull(),
     throughSeq: integer('through_seq').notNull(),

@@ -3,7 +3,8 @@
  * texts of the user that are quoted or have the form of an id or a path. They are written once after an entry or a snapshot, as
  * `exact: reservation_id 2FBBAH [m88] · path src/get.ts [m12]`.
  */
-import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
+import { jsonWithin } from '../../conversation/json.js';
+import type { ChatMessage, Json, LoggedMessage } from '../../conversation/message.js';
 import { argumentsOf } from '../../conversation/render.js';
 import { containsAtom, plainTextOf } from '../text/sentences.js';
 import type { TokenCounter } from '../../tokens/counter.js';
@@ -205,17 +206,11 @@ export function argumentValues(json: string, seen: ReadonlySet<string> = new Set
 
 /** Texts and numbers of a JSON text with their nearest names; none if the text is not JSON. */
 function leavesOf(json: string): [label: string, leaf: string][] {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(json);
-  } catch {
-    return [];
-  }
   const leaves: [string, string][] = [];
-  collect(parsed, '');
+  collect(jsonWithin(json), '');
   return leaves;
 
-  function collect(value: unknown, label: string): void {
+  function collect(value: Json | undefined, label: string): void {
     if (Array.isArray(value)) value.slice(0, 50).forEach((item) => collect(item, label));
     else if (typeof value === 'object' && value !== null)
       Object.entries(value)

@@ -3,10 +3,10 @@
  * assignable to the other.
  */
 import type { AgentMiddleware } from 'langchain';
-import type { MiddlewareOptions } from '../dist/src/adapters/langchain.js' with {
+import type { MiddlewareOptions } from './langchain.js' with {
   'resolution-mode': 'import',
 };
 
-export type * from '../dist/src/adapters/langchain.js' with { 'resolution-mode': 'import' };
+export type * from './langchain.js' with { 'resolution-mode': 'import' };
 
 export declare const palimpsestMiddleware: (options: MiddlewareOptions) => AgentMiddleware;

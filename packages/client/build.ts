@@ -1,5 +1,5 @@
 /**
- * `npm run build:client` writes the package `palimpsest-client` into client/dist: the HTTP client and the adapters, each an entry
+ * `npm run build:client` writes the package `palimpsest-client` into packages/client/dist: the HTTP client and the adapters, each an entry
  * point, with zod bundled in. Frameworks stay outside: they are optional peers.
  */
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,7 +18,8 @@ interface Manifest {
 interface RootManifest extends Manifest {
   engines: Record<string, string>;
   exports: Record<string, { 'palimpsest-source': string }>;
-  peerDependencies?: Record<string, string>;
+  peerDependencies: Record<string, string>;
+  peerDependenciesMeta: Record<string, { optional?: boolean }>;
 }
 
 /** Part of a bundle: `imports` has names of packages and of other parts, `modules` the files that it is made of. */
@@ -28,8 +29,8 @@ interface Chunk {
   modules: object;
 }
 
-const root = fileURLToPath(new URL('..', import.meta.url));
-const folder = path.join(root, 'client', 'dist');
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const folder = path.join(root, 'packages', 'client', 'dist');
 const bundled = ['zod'];
 const from = readManifest<RootManifest>(path.join(root, 'package.json'));
 const entries = entriesOf(from.exports);
@@ -38,7 +39,7 @@ rmSync(folder, { recursive: true, force: true });
 mkdirSync(folder, { recursive: true });
 const chunks = [...(await bundleCode()), ...(await bundleTypes())];
 for (const name of ['README.md', 'LICENSE'])
-  copyFileSync(path.join(root, name === 'LICENSE' ? '' : 'client', name), path.join(folder, name));
+  copyFileSync(path.join(root, name === 'LICENSE' ? '' : 'packages/client', name), path.join(folder, name));
 write('THIRD-PARTY-LICENSES', licencesOf(chunks));
 write('package.json', `${JSON.stringify(manifestOf(chunks), null, 2)}\n`);
 
@@ -106,7 +107,7 @@ function packageOf(id: string): string {
 
 function manifestOf(made: readonly Chunk[]): object {
   const { version, license, engines } = from;
-  const peers = peersOf(made);
+  checkPeers(made);
   return {
     ...{
       name: 'palimpsest-client',
@@ -123,23 +124,18 @@ function manifestOf(made: readonly Chunk[]): object {
         },
       ]),
     ),
-    ...(peers.length === 0
-      ? {}
-      : {
-          peerDependencies: Object.fromEntries(peers.map((name) => [name, from.peerDependencies?.[name]])),
-          peerDependenciesMeta: Object.fromEntries(peers.map((name) => [name, { optional: true }])),
-        }),
+    peerDependencies: from.peerDependencies,
+    peerDependenciesMeta: from.peerDependenciesMeta,
   };
 }
 
-function peersOf(made: readonly Chunk[]): string[] {
+/** Not every peer is imported: `palimpsest/mastra` describes the types that it needs. */
+function checkPeers(made: readonly Chunk[]): void {
   const own = new Set(made.map(({ fileName }) => fileName));
   const imported = made.flatMap(({ imports }) => imports).filter((id) => !own.has(id) && !isBuiltin(id));
-  const peers = [...new Set(imported.map(packageOf))].sort();
-  for (const name of peers)
-    if (from.peerDependencies?.[name] === undefined)
+  for (const name of new Set(imported.map(packageOf)))
+    if (!(name in from.peerDependencies && from.peerDependenciesMeta[name]?.optional))
       fail(`${name} is imported: name it in peerDependencies of package.json, as optional`);
-  return peers;
 }
 
 function licencesOf(made: readonly Chunk[]): string {

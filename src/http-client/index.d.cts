@@ -1,7 +1,7 @@
 /** `palimpsest/http` for TypeScript that resolves as Node 16 did: there a CommonJS module may not import the types of an ES module. */
-import type * as http from '../dist/src/http-client/index.js' with { 'resolution-mode': 'import' };
+import type * as http from './index.js' with { 'resolution-mode': 'import' };
 
-export type * from '../dist/src/http-client/index.js' with { 'resolution-mode': 'import' };
+export type * from './index.js' with { 'resolution-mode': 'import' };
 
 export declare const HttpPalimpsest: typeof http.HttpPalimpsest;
 export type HttpPalimpsest = http.HttpPalimpsest;

@@ -1,7 +1,7 @@
 /** `palimpsest` for TypeScript that resolves as Node 16 did: there a CommonJS module may not import the types of an ES module. */
-import type * as library from '../dist/src/index.js' with { 'resolution-mode': 'import' };
+import type * as library from './index.js' with { 'resolution-mode': 'import' };
 
-export type * from '../dist/src/index.js' with { 'resolution-mode': 'import' };
+export type * from './index.js' with { 'resolution-mode': 'import' };
 
 export declare const Palimpsest: typeof library.Palimpsest;
 export type Palimpsest = library.Palimpsest;

@@ -1,2 +1,0 @@
-// Node loads the same modules for `require` as for `import`.
-module.exports = require('../dist/src/adapters/langchain.js');

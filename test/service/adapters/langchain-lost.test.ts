@@ -1,0 +1,155 @@
+/** The middleware for LangChain with a checkpointer that has lost its threads, and with runs at once. */
+import { BaseChatModel } from '@langchain/core/language_models/chat_models';
+import { AIMessage, type BaseMessage, HumanMessage } from '@langchain/core/messages';
+import type { ChatResult } from '@langchain/core/outputs';
+import { MemorySaver } from '@langchain/langgraph';
+import { createAgent } from 'langchain';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type MiddlewareOptions, palimpsestMiddleware } from '../../../src/adapters/langchain.js';
+import type { PalimpsestClient } from '../../../src/contract/client.js';
+import type { Palimpsest } from '../../../src/library/palimpsest.js';
+import { failure } from '../../conformance/case.js';
+import { type RestartedClients, startRestartedClients } from '../../support/restarted-clients.js';
+
+let clients: RestartedClients;
+let palimpsest: Palimpsest;
+
+beforeAll(async () => {
+  clients = await startRestartedClients();
+  ({ palimpsest } = clients.stack);
+});
+
+afterAll(() => clients.stop());
+
+/** Answers with the number of messages that it was asked with. */
+class Counting extends BaseChatModel {
+  constructor(private readonly asked: () => Promise<void> = () => Promise.resolve()) {
+    super({});
+  }
+
+  _llmType(): string {
+    return 'counting';
+  }
+
+  override bindTools() {
+    return this.withConfig({});
+  }
+
+  async _generate(messages: BaseMessage[]): Promise<ChatResult> {
+    await this.asked();
+    const text = `Asked with ${messages.length}.`;
+    return { generations: [{ text, message: new AIMessage(text) }] };
+  }
+}
+
+interface Built extends Partial<MiddlewareOptions> {
+  model?: Counting;
+  checkpointer?: MemorySaver;
+}
+
+/** A new agent, as after a restart of the process. */
+function build({ model = new Counting(), checkpointer, ...options }: Built = {}) {
+  const middleware = [palimpsestMiddleware({ client: palimpsest, ...options })];
+  return createAgent({ model, tools: [], middleware, checkpointer });
+}
+
+const thread = (thread_id: string) => ({ configurable: { thread_id } });
+const says = (content: string) => ({ messages: [new HumanMessage(content)] });
+
+/** The texts of a session. */
+async function told(session: string): Promise<string[]> {
+  const items = (await clients.replayed(session)) as unknown as { data: { content: string } }[];
+  return items.map(({ data }) => data.content);
+}
+
+const sessionsOf = async (prefix: string): Promise<string[]> =>
+  (await palimpsest.sessions({ prefix })).sessions.map(({ session }) => session);
+
+describe('a checkpointer that has lost the thread', () => {
+  test.each(['Hello again.', 'Hello.'])('the session goes on with the new message: %s', async (content) => {
+    const session = `lost-${content.length}`;
+    const begin = build({ checkpointer: new MemorySaver() });
+    await begin.invoke(says('Hello.'), thread(session));
+    await begin.invoke(says('Again.'), thread(session));
+    for (const [client, known] of [
+      [palimpsest, 4],
+      [await clients.connect(), 6],
+      [await clients.connect(), 8],
+    ] satisfies [PalimpsestClient, number][]) {
+      const agent = build({ client, checkpointer: new MemorySaver() });
+      const { messages } = await agent.invoke(says(content), thread(session));
+      expect(messages).toHaveLength(known + 2);
+      expect(messages.at(-1)!.text).toBe(`Asked with ${known + 1}.`);
+    }
+    expect(await told(session)).toEqual([
+      ...['Hello.', 'Asked with 1.', 'Again.', 'Asked with 3.'],
+      ...[5, 7, 9].flatMap((count) => [content, `Asked with ${count}.`]),
+    ]);
+    expect(await sessionsOf(session)).toEqual([session]);
+  });
+
+  test('a message that is sent again under its id is stored once', async () => {
+    const session = 'lost-again';
+    const message = new HumanMessage({ id: 'm-2', content: 'Again.' });
+    const begin = build({ checkpointer: new MemorySaver() });
+    await begin.invoke(says('Hello.'), thread(session));
+    const broken = build({
+      checkpointer: new MemorySaver(),
+      model: new Counting(() => Promise.reject(new Error('away'))),
+    });
+    await expect(broken.invoke({ messages: [message] }, thread(session))).rejects.toThrow('away');
+    await build({ checkpointer: new MemorySaver() }).invoke({ messages: [message] }, thread(session));
+    expect(await told(session)).toEqual(['Hello.', 'Asked with 1.', 'Again.', 'Asked with 3.']);
+  });
+
+  test('is refused if the option says so', async () => {
+    const session = 'lost-refused';
+    await build({ checkpointer: new MemorySaver() }).invoke(says('Hello.'), thread(session));
+    const agent = build({ checkpointer: new MemorySaver(), onEdit: 'refuse' });
+    expect(await failure(agent.invoke(says('Again.'), thread(session)))).toMatchObject({
+      type: 'Store.ListEdited',
+    });
+  });
+});
+
+test('a return to the checkpoint before the first message goes on in a fork, whose id the callback gets', async () => {
+  const session = 'first-edited';
+  const used: string[] = [];
+  const agent = build({ checkpointer: new MemorySaver(), onSync: (synced) => used.push(synced.session) });
+  await agent.invoke(says('Hello.'), thread(session));
+  const earlier: { config: object }[] = [];
+  for await (const snapshot of agent.graph.getStateHistory(thread(session))) earlier.push(snapshot);
+  expect(new Set(used)).toEqual(new Set([session]));
+  await agent.invoke(says('Edited.'), earlier.at(-1)!.config);
+  expect(used.at(-1)).toBe(`${session}~1`);
+  expect(await told(`${session}~1`)).toEqual(['Edited.', 'Asked with 1.']);
+  expect(await told(session)).toEqual(['Hello.', 'Asked with 1.']);
+});
+
+test('runs at once with the session as their memory store their messages in one session', async () => {
+  const session = 'at-once';
+  const texts = ['One.', 'Two.', 'Three.'];
+  await build({ session, memory: true }).invoke(says('Begin.'));
+  let waiting = 0;
+  let goOn = () => {};
+  const all = new Promise<void>((resolve) => (goOn = resolve));
+  const model = new Counting(() => {
+    if (++waiting === texts.length) goOn();
+    return all;
+  });
+  await Promise.all(texts.map((text) => build({ session, memory: true, model }).invoke(says(text))));
+  expect(await sessionsOf(session)).toEqual([session]);
+  const log = await told(session);
+  expect(log).toHaveLength(8);
+  expect(log.filter((text) => texts.includes(text)).sort()).toEqual([...texts].sort());
+});
+
+test('a new session counts the recovery tools that the agent has', async () => {
+  const sizeOf = async (session: string, options: Partial<MiddlewareOptions>) => {
+    await build({ policy: { contextWindow: 8_000 }, ...options, session }).invoke(says('Hello.'));
+    return (await palimpsest.status({ session })).budget;
+  };
+  const without = await sizeOf('tools-none', { recoveryTools: false });
+  expect(without - (await sizeOf('tools-counted', {}))).toBe(829);
+  expect(await sizeOf('tools-own', { policy: { contextWindow: 8_000, overhead: 0 } })).toBe(without);
+});
