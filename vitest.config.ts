@@ -7,7 +7,7 @@ const longer = [
   'test/service/**/*-{away,faults,killed,recorded,workers}.test.ts',
   'test/service/library/recorded-*.test.ts',
   'test/service/api/{generated-clients,python-examples}.test.ts',
-  'test/service/adapters/mastra.test.ts',
+  'test/service/adapters/mastra*.test.ts',
 ];
 
 export default defineConfig({

@@ -70,22 +70,28 @@ const mostReplaced = 20;
  * step, it returns the outcome of its first commit. Afterwards it indexes the texts and looks whether the session is due again.
  */
 export function commit(dependencies: Dependencies) {
-  const { pool } = dependencies;
   return (request: CommitRequest): Promise<Committed | RepairWanted> =>
-    runStep('commit', async ({ signal }) => {
-      const { tenant, session, runId } = request;
-      await renewHolds(pool, { tenant, session, runId, forMs: committingMs });
-      for (let replaced = 0; replaced < mostReplaced; replaced++) {
-        try {
-          const answer = await acceptAndCommit(dependencies, request, signal);
-          if ('repair' in answer || request.settles !== true) return answer;
-          return { ...answer, next: await settle(dependencies, idsOf(request)) };
-        } catch (error) {
-          if (!(error instanceof PolicyReplaced)) throw error;
-        }
-      }
-      throw new PalimpsestError('Store.StaleGeneration', 'the policy was replaced again and again meanwhile');
-    });
+    runStep('commit', ({ signal }) => commitNow(dependencies, request, signal));
+}
+
+export async function commitNow(
+  dependencies: Dependencies,
+  request: CommitRequest,
+  signal: AbortSignal,
+): Promise<Committed | RepairWanted> {
+  const { pool } = dependencies;
+  const { tenant, session, runId } = request;
+  await renewHolds(pool, { tenant, session, runId, forMs: committingMs });
+  for (let replaced = 0; replaced < mostReplaced; replaced++) {
+    try {
+      const answer = await acceptAndCommit(dependencies, request, signal);
+      if ('repair' in answer || request.settles !== true) return answer;
+      return { ...answer, next: await settle(dependencies, idsOf(request)) };
+    } catch (error) {
+      if (!(error instanceof PolicyReplaced)) throw error;
+    }
+  }
+  throw new PalimpsestError('Store.StaleGeneration', 'the policy was replaced again and again meanwhile');
 }
 
 /** A search indexes what is missing, and a measurement finds what an erased or recreated session needs. */

@@ -3,12 +3,14 @@ import { mergedByRule } from '../src/compaction/replace/by-rule.js';
 import { mergeNotesQuestion, mergeQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-steps.js';
 import { askingFor, digestText, previousOf } from './asking.js';
-import { type Dependencies, runModelStep } from './run.js';
+import { type Completion, type LastAnswer, withCommit } from './last-answer.js';
+import { type Attempt, type Dependencies, runModelStep } from './run.js';
 import { answerOnce, failsForGood, storeByRule, type Payer } from './digest.js';
 
 export interface ConsolidateInput extends Payer {
   step: MergeStep;
   summarizer: SummarizerSettings;
+  completes?: Completion;
 }
 
 /**
@@ -16,23 +18,32 @@ export interface ConsolidateInput extends Payer {
  * the step allows it, the notes are merged by rule.
  */
 export function consolidate(dependencies: Dependencies) {
-  return ({ step, summarizer, ...payer }: ConsolidateInput): Promise<DigestRef> =>
+  return ({ completes, ...input }: ConsolidateInput): Promise<LastAnswer> =>
     runModelStep('consolidate', async (attempt) => {
-      const [asking, previous] = await Promise.all([
-        askingFor(dependencies, payer, summarizer, attempt.signal, step.notes ? 'journal' : 'snapshot'),
-        step.root ? previousOf(dependencies, payer, step.foldGeneration) : null,
-      ]);
-      const texts = (keys: readonly string[]) =>
-        Promise.all(keys.map((key) => digestText(dependencies, payer, key)));
-      const question = step.notes
-        ? mergeNotesQuestion(asking, step, texts)
-        : mergeQuestion(asking, step, previous, texts);
-      try {
-        return await answerOnce(dependencies, asking, question, payer, attempt);
-      } catch (error) {
-        if (step.rulesServe !== true || !failsForGood(error, attempt)) throw error;
-        const made = mergedByRule(asking, await texts(step.digests), step.maxTokens);
-        return storeByRule(dependencies, asking, made, payer, error.type, attempt);
-      }
+      const answer = await merged(dependencies, input, attempt);
+      return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt.signal);
     });
+}
+
+async function merged(
+  dependencies: Dependencies,
+  { step, summarizer, ...payer }: Omit<ConsolidateInput, 'completes'>,
+  attempt: Attempt,
+): Promise<DigestRef> {
+  const [asking, previous] = await Promise.all([
+    askingFor(dependencies, payer, summarizer, attempt.signal, step.notes ? 'journal' : 'snapshot'),
+    step.root ? previousOf(dependencies, payer, step.foldGeneration) : null,
+  ]);
+  const texts = (keys: readonly string[]) =>
+    Promise.all(keys.map((key) => digestText(dependencies, payer, key)));
+  const question = step.notes
+    ? mergeNotesQuestion(asking, step, texts)
+    : mergeQuestion(asking, step, previous, texts);
+  try {
+    return await answerOnce(dependencies, asking, question, payer, attempt);
+  } catch (error) {
+    if (step.rulesServe !== true || !failsForGood(error, attempt)) throw error;
+    const made = mergedByRule(asking, await texts(step.digests), step.maxTokens);
+    return storeByRule(dependencies, asking, made, payer, error.type, attempt);
+  }
 }

@@ -14,55 +14,66 @@ import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, digestText, followingOf, previousOf, stateOf } from './asking.js';
-import { type Dependencies, noteRefusal, runModelStep } from './run.js';
+import { type Completion, type LastAnswer, withCommit } from './last-answer.js';
+import { type Attempt, type Dependencies, noteRefusal, runModelStep } from './run.js';
 import { answerOnce, storeByRule, type Payer } from './digest.js';
 
 export interface SummarizeChunkInput extends Payer {
   step: ChunkStep;
   summarizer: SummarizerSettings;
+  completes?: Completion;
 }
 
 /**
  * Summarizes one slice of the originals. A stored digest is returned without a call. If the model fails permanently at this
  * slice and the step allows it, the rules write the digest and the reference says so. Fails with `Llm.ContextOverflow` and
- * `details: [{ halves: [ChunkRef, ChunkRef] | null }]` if the slice does not fit.
+ * `details: [{ halves: [ChunkRef, ChunkRef] | null }]` if the slice does not fit. The last answer of a compaction is committed at once.
  */
 export function summarizeChunk(dependencies: Dependencies) {
-  return ({ step, summarizer, ...payer }: SummarizeChunkInput): Promise<DigestRef> =>
+  return ({ completes, ...input }: SummarizeChunkInput): Promise<LastAnswer> =>
     runModelStep('summarize chunk', async (attempt) => {
-      const { pool } = dependencies;
-      const { fromSeq, throughSeq } = step.chunk;
-      const [asking, members, previous] = await Promise.all([
-        askingFor(dependencies, payer, summarizer, attempt.signal, step.notes ? 'journal' : 'snapshot'),
-        readMembers(pool, payer, fromSeq, throughSeq),
-        step.fold ? previousOf(dependencies, payer, step.foldGeneration) : null,
-      ]);
-      const originals = () => readMessages(pool, payer, fromSeq, throughSeq);
-      try {
-        const { notes } = step;
-        if (!notes) {
-          const question = await chunkQuestion(asking, step, members, previous, originals);
-          return await answerOnce(dependencies, asking, question, payer, attempt);
-        }
-        const state = await stateOf(dependencies, payer, payer.baseGeneration);
-        const around = () => aroundOf(dependencies, payer, notes, state);
-        const question = await notesQuestion(asking, step, members, around, originals);
-        const digest = await answerOnce(dependencies, asking, question, payer, attempt);
-        const text = await digestText(dependencies, payer, digest.key);
-        return { ...digest, ...notedAs(text, state, asking.counter) };
-      } catch (error) {
-        if (!isFailure(error) || isDrawnAgain(error, attempt.draw)) throw error;
-        const overflows = error.type === 'Llm.ContextOverflow';
-        const halves = overflows ? await halvesOf(asking, step.chunk, await originals()) : null;
-        const rulesServe = step.rulesServe === true && halves === null && isOfChunk(error);
-        const made = rulesServe ? await digestByRule(asking, step, await originals()) : null;
-        if (made) noteRefusal('summarize chunk', error);
-        if (made) return await storeByRule(dependencies, asking, made, payer, error.type, attempt);
-        if (!overflows) throw error;
-        noteRefusal('summarize chunk', error);
-        throw toApplicationFailure(error, { attempt: attempt.number, drawn: true, details: [{ halves }] });
-      }
+      const answer = await digestOf(dependencies, input, attempt);
+      return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt.signal);
     });
+}
+
+async function digestOf(
+  dependencies: Dependencies,
+  { step, summarizer, ...payer }: Omit<SummarizeChunkInput, 'completes'>,
+  attempt: Attempt,
+): Promise<DigestRef> {
+  const { pool } = dependencies;
+  const { fromSeq, throughSeq } = step.chunk;
+  const [asking, members, previous] = await Promise.all([
+    askingFor(dependencies, payer, summarizer, attempt.signal, step.notes ? 'journal' : 'snapshot'),
+    readMembers(pool, payer, fromSeq, throughSeq),
+    step.fold ? previousOf(dependencies, payer, step.foldGeneration) : null,
+  ]);
+  const originals = () => readMessages(pool, payer, fromSeq, throughSeq);
+  try {
+    const { notes } = step;
+    if (!notes) {
+      const question = await chunkQuestion(asking, step, members, previous, originals);
+      return await answerOnce(dependencies, asking, question, payer, attempt);
+    }
+    const state = await stateOf(dependencies, payer, payer.baseGeneration);
+    const around = () => aroundOf(dependencies, payer, notes, state);
+    const question = await notesQuestion(asking, step, members, around, originals);
+    const digest = await answerOnce(dependencies, asking, question, payer, attempt);
+    const text = await digestText(dependencies, payer, digest.key);
+    return { ...digest, ...notedAs(text, state, asking.counter) };
+  } catch (error) {
+    if (!isFailure(error) || isDrawnAgain(error, attempt.draw)) throw error;
+    const overflows = error.type === 'Llm.ContextOverflow';
+    const halves = overflows ? await halvesOf(asking, step.chunk, await originals()) : null;
+    const rulesServe = step.rulesServe === true && halves === null && isOfChunk(error);
+    const made = rulesServe ? await digestByRule(asking, step, await originals()) : null;
+    if (made) noteRefusal('summarize chunk', error);
+    if (made) return await storeByRule(dependencies, asking, made, payer, error.type, attempt);
+    if (!overflows) throw error;
+    noteRefusal('summarize chunk', error);
+    throw toApplicationFailure(error, { attempt: attempt.number, drawn: true, details: [{ halves }] });
+  }
 }
 
 /** Loads the material that accompanies a chunk. */

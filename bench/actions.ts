@@ -90,13 +90,15 @@ async function cases(palimpsest: Product.Palimpsest, client: Client): Promise<Ac
   };
   const small = agentTurns(3, 60);
   const due: PolicyInput = { contextWindow: 32_000, trigger: { messages: 1_000, tokens: 1_000 } };
+  // Of every version, one request for each chunk and one more for several chunks.
+  const mode = 'incremental';
   return {
     'a turn': await turn('turn', small, { contextWindow: 32_000 }),
     'a due turn without a compaction': await turn('due', small, due),
     'a due turn with its compaction of 1 chunk': await turn(
       'one',
       agentTurns(30, 150),
-      { contextWindow: 32_000, trigger: { messages: 30 * messagesPerTurn } },
+      { contextWindow: 32_000, trigger: { messages: 30 * messagesPerTurn }, summary: { mode } },
       1,
     ),
     'a due turn with its compaction of 8 chunks': await turn(
@@ -105,7 +107,7 @@ async function cases(palimpsest: Product.Palimpsest, client: Client): Promise<Ac
       {
         contextWindow: 128_000,
         trigger: { messages: 60 * messagesPerTurn },
-        summary: { chunkTokens: 15_200 },
+        summary: { mode, chunkTokens: 15_200 },
       },
       1,
     ),
@@ -121,7 +123,7 @@ async function backfillItem(palimpsest: Product.Palimpsest, client: Client): Pro
       session: `old-${n}`,
       turnId: 't',
       messages: agentTurns(30, 150, n + 2).flat(),
-      policy: { contextWindow: 32_000, trigger: { messages: 1_000 } },
+      policy: { contextWindow: 32_000, trigger: { messages: 1_000 }, summary: { mode: 'incremental' } },
     });
   await palimpsest.startBackfill({ job: 'count', mode: 'all', select: { prefix: 'old-' } });
   for (let ended = false; !ended; await sleep(50))

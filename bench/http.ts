@@ -16,7 +16,7 @@ import { deploy, type Deployment } from './deployment.js';
 import { figure, median, timed, type BenchResult, type Figure } from './figures.js';
 import type { Servers } from './servers.js';
 
-const token = 'bench';
+export const token = 'bench';
 const policy: PolicyInput = { contextWindow: 1_000_000 };
 /** A session is left after so many turns, so that contexts stay of one size. */
 const turnsPerSession = 20;
@@ -122,7 +122,7 @@ function parsing(): Figure[] {
   ];
 }
 
-async function startApiProcess(
+export async function startApiProcess(
   servers: Servers,
   { databaseUrl, tenant }: Deployment,
 ): Promise<{ address: string; process: ChildProcess }> {

@@ -1,7 +1,7 @@
 /**
  * `npm run bench [name…] [--json FILE]`: starts servers and measures the figures of docs/numbers.md in about six minutes.
  * `live` (only by name) runs many live sessions during a backfill, `attack` a healthy client while another tenant attacks;
- * their options are in live/main.ts and attack.ts. `plan` and `economics` need no servers; with PALIMPSEST_TRANSCRIPTS they
+ * `pair` measures another checkout against this one; their options are in live/main.ts, attack.ts and pair/main.ts. `plan` and `economics` need no servers; with PALIMPSEST_TRANSCRIPTS they
  * also measure recorded sessions.
  */
 import { writeFileSync } from 'node:fs';
@@ -9,6 +9,7 @@ import os from 'node:os';
 import { parseArgs } from 'node:util';
 import Table from 'cli-table3';
 import { actions } from './actions.js';
+import { append } from './append.js';
 import { attack } from './attack.js';
 import { backfill } from './backfill.js';
 import { chunks32 } from './chunks.js';
@@ -19,13 +20,15 @@ import { http } from './http.js';
 import { overhead } from './overhead.js';
 import { live } from './live/main.js';
 import { memory } from './memory.js';
+import { pair } from './pair/main.js';
 import { plan } from './plan.js';
 import { read } from './read.js';
 import { turns } from './turns.js';
+import { waiting } from './waits.js';
 import { startServers, type Servers } from './servers.js';
 
 // Load tests with separate options and tables, run only on request.
-const loads: Record<string, (args: string[]) => Promise<number>> = { live, attack };
+const loads: Record<string, (args: string[]) => Promise<number>> = { live, attack, pair };
 const load = loads[process.argv[2] ?? ''];
 if (load) process.exit(await load(process.argv.slice(3)));
 
@@ -39,6 +42,8 @@ const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   backfill,
   http,
   gateway,
+  waits: waiting,
+  append,
 };
 
 /** Benches of the pure core. */

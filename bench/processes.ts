@@ -64,19 +64,25 @@ export function watchCpu(watched: readonly Watched[]): () => CpuShare[] {
 }
 
 function cpuSeconds({ pid, withChildren = false }: Watched): number {
-  const pids = withChildren ? readdirSync('/proc').filter((name) => /^\d+$/.test(name)) : [];
-  const children = pids.map((name) => statOf(Number(name))).filter((stat) => stat?.parent === pid);
-  const own = statOf(pid);
-  return [own, ...children].reduce((sum, stat) => sum + (stat?.ticks ?? 0), 0) / ticksPerSecond;
+  if (!withChildren) return (statOf(pid)?.ticks ?? 0) / ticksPerSecond;
+  // A child that ends between the two reads would count twice or not at all.
+  for (;;) {
+    const before = statOf(pid);
+    const children = childrenOf(pid).map((child) => statOf(child)?.ticks ?? 0);
+    const own = statOf(pid);
+    if (own?.ofEnded !== before?.ofEnded) continue;
+    return children.reduce((sum, ticks) => sum + ticks, own?.ticks ?? 0) / ticksPerSecond;
+  }
 }
 
 // `pid (name) state ppid …`; fields 14 to 17 are the ticks in user and system mode, own and of children waited for.
-function statOf(pid: number): { parent: number; ticks: number } | null {
+function statOf(pid: number): { parent: number; ticks: number; ofEnded: number } | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
-    return { parent: Number(fields[1]), ticks };
+    const [user = 0, system = 0, endedUser = 0, endedSystem = 0] = fields.slice(11, 15).map(Number);
+    const ofEnded = endedUser + endedSystem;
+    return { parent: Number(fields[1]), ticks: user + system + ofEnded, ofEnded };
   } catch {
     return null;
   }

@@ -1,8 +1,8 @@
 import { ApplicationFailure, isCancellation, workflowInfo } from '@temporalio/workflow';
 import type { CommitRequest, Committed } from '../activities/commit.js';
-import type { WrittenRefs } from '../activities/replacement.js';
 import type { Method, Plan } from '../src/compaction/plan/plan-types.js';
-import { spansOf } from '../src/compaction/summarize/model-steps.js';
+import { resultsOf } from '../src/compaction/summarize/last-answer.js';
+import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
 import type { Summarized } from '../src/compaction/summarize/summarize.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { failureOf } from '../src/temporal/failures.js';
@@ -50,16 +50,11 @@ function commitRequest(
     ...ids,
     plan: references,
     method,
-    written: summarized && writtenBy(summarized),
     failed: failure !== null,
-    chunksByRule: summarized?.chunksByRule ?? (failure === null ? 0 : plan.chunks.length),
-    chunkFailure: summarized?.failure ?? null,
-    digests: summarized?.digests ?? [],
+    ...(summarized ? resultsOf(summarized, answers) : withoutResults(plan, failure, answers)),
     force,
     repaired: summarized === null,
     startedAt: startTime.getTime(),
-    paid: [...new Set(answers.map(({ key }) => key))],
-    modelSpans: spansOf(answers),
     workflowId,
     runId,
     failure,
@@ -67,8 +62,10 @@ function commitRequest(
   };
 }
 
-function writtenBy({ chunks, snapshot, layers, changes, messages }: Summarized): WrittenRefs {
-  return { chunks, snapshot, layers, messages, ...(changes === undefined ? {} : { changes }) };
+function withoutResults(plan: Plan, failure: Summary['failure'], answers: readonly DigestRef[]) {
+  const nothing = { chunks: [], snapshot: null, layers: [], messages: [], digests: [], failure: null };
+  const chunksByRule = failure === null ? 0 : plan.chunks.length;
+  return { ...resultsOf({ ...nothing, chunksByRule }, answers), written: null };
 }
 
 /** Returns the request with the repaired snapshot, or with the first snapshot if the repair fails or is too late. */

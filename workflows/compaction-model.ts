@@ -1,6 +1,8 @@
-import { ApplicationFailure, CancellationScope, isCancellation } from '@temporalio/workflow';
+import { ApplicationFailure, CancellationScope, isCancellation, workflowInfo } from '@temporalio/workflow';
 import type { Plan } from '../src/compaction/plan/plan-types.js';
-import type { DigestRef, ModelSteps } from '../src/compaction/summarize/model-steps.js';
+import type { Completion, LastAnswer } from '../activities/last-answer.js';
+import type { Answered } from '../src/compaction/summarize/last-answer.js';
+import type { ModelSteps } from '../src/compaction/summarize/model-steps.js';
 import { summarize, type Summarized } from '../src/compaction/summarize/summarize.js';
 import { count } from '../src/numbers.js';
 import type { ChunkRef } from '../src/summary/ask/chunk.js';
@@ -30,24 +32,25 @@ export async function summarizeInTime(run: CompactionRun, plan: Plan): Promise<S
 }
 
 /** Adapts activities to the steps of `summarize`. */
-function modelSteps(
-  { ids, answers, ahead }: CompactionRun,
-  { baseGeneration, summarizer }: Plan,
-  deadlineMs: number,
-): ModelSteps {
+function modelSteps(run: CompactionRun, plan: Plan, deadlineMs: number): ModelSteps {
   const { summarizeChunk, consolidate, changeState } = modelActivities(deadlineMs);
-  const payer = { ...ids, baseGeneration, ahead };
+  const { baseGeneration, summarizer } = plan;
+  const payer = { ...run.ids, baseGeneration, ahead: run.ahead };
+  const answered: Answered[] = [];
+  let inFlight = 0;
   return {
-    readChunk: async (step, label) =>
-      noted(await summarizeChunk.executeWithOptions({ summary: label }, [{ ...payer, step, summarizer }])),
-    merge: async (step, label) =>
-      noted(await consolidate.executeWithOptions({ summary: label }, [{ ...payer, step, summarizer }])),
-    changeState: async (step, label) => {
-      const answer = await changeState.executeWithOptions({ summary: label }, [
-        { ...payer, step, summarizer },
-      ]);
-      return answer && noted(answer);
-    },
+    readChunk: (step, label) =>
+      ask(step, (more) =>
+        summarizeChunk.executeWithOptions({ summary: label }, [{ ...payer, step, summarizer, ...more }]),
+      ),
+    merge: (step, label) =>
+      ask(step, (more) =>
+        consolidate.executeWithOptions({ summary: label }, [{ ...payer, step, summarizer, ...more }]),
+      ),
+    changeState: (step, label) =>
+      ask(step, (more) =>
+        changeState.executeWithOptions({ summary: label }, [{ ...payer, step, summarizer, ...more }]),
+      ),
     overflow: (error) => {
       const failure = failureOf(error);
       if (failure?.type !== 'Llm.ContextOverflow') return null;
@@ -57,8 +60,43 @@ function modelSteps(
     failed: (type, message) => ApplicationFailure.nonRetryable(message, type),
   };
 
-  function noted(answer: DigestRef): DigestRef {
-    answers.push(answer);
-    return answer;
+  async function ask<Answer extends LastAnswer | null>(
+    step: Answered['step'],
+    call: (more: { completes?: Completion }) => Promise<Answer>,
+  ): Promise<Answer> {
+    const more = mayBeLast() ? { completes: completionOf(run, plan, answered) } : {};
+    inFlight++;
+    try {
+      const answer = await call(more);
+      if (answer === null) return answer;
+      const { committed, ...digest } = answer;
+      if (committed) run.committed = committed;
+      run.answers.push(digest);
+      answered.push({ step, answer: digest });
+      return answer;
+    } finally {
+      inFlight--;
+    }
   }
+
+  /** After a failed attempt at the model's part, the commit is a step of its own, which knows the answers of all attempts. */
+  function mayBeLast(): boolean {
+    const isFirstAttempt = run.answers.length === answered.length;
+    return (
+      run.lastAnswerCommits === true &&
+      isFirstAttempt &&
+      inFlight === 0 &&
+      answered.length + 1 >= plan.chunks.length
+    );
+  }
+}
+
+function completionOf(
+  { force, settles }: CompactionRun,
+  plan: Plan,
+  answered: readonly Answered[],
+): Completion {
+  const { startTime, workflowId, runId } = workflowInfo();
+  const startedAt = startTime.getTime();
+  return { force, settles, startedAt, workflowId, runId, plan, answered: [...answered] };
 }

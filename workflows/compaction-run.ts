@@ -1,4 +1,5 @@
 import { patched, workflowInfo } from '@temporalio/workflow';
+import type { Committed } from '../activities/commit.js';
 import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
@@ -16,6 +17,10 @@ export interface CompactionRun {
   ahead?: boolean;
   /** The commit also does what follows it. */
   settles?: boolean;
+  /** The last model call also commits, unless its result needs a repair. */
+  lastAnswerCommits?: boolean;
+  /** The commit that followed the last answer. */
+  committed?: Committed;
   page: CompactionPage;
   /** Every answer of the model, including the answers of failed attempts at the model's part. */
   answers: DigestRef[];

@@ -1,9 +1,9 @@
-import { isCancellation } from '@temporalio/workflow';
+import { isCancellation, workflowInfo } from '@temporalio/workflow';
 import type { Committed } from '../activities/commit.js';
 import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { isModelFailureType } from '../src/errors.js';
-import { compactionWorkflowId } from '../src/temporal/names.js';
+import { compactionWorkflowId, isOfBackfill } from '../src/temporal/names.js';
 import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
 import { commitSummary } from './compaction-commit.js';
 import { summarizeInTime } from './compaction-model.js';
@@ -37,8 +37,11 @@ export async function compaction(input: CompactionInput): Promise<Committed | nu
   const { tenant, session, incarnation, reason, force, settles } = input;
   const ids: SessionIds = { tenant, session, incarnation };
   assertOwnId((id) => compactionWorkflowId(ids, Number(id.split('/').at(-1))));
-  const page = new CompactionPage(!hasFewerSteps());
-  const run: CompactionRun = { ids, reason, force, settles, page, answers: [] };
+  const fewer = hasFewerSteps();
+  const page = new CompactionPage(!fewer);
+  // A commit of a backfill takes a slot and the time that live sessions leave to backfills.
+  const lastAnswerCommits = fewer && !isOfBackfill(workflowInfo().taskQueue);
+  const run: CompactionRun = { ids, reason, force, settles, lastAnswerCommits, page, answers: [] };
   try {
     const plan = input.plan ?? (await makePlan(input));
     if ('nothing' in plan) {
@@ -92,6 +95,10 @@ async function replaceByModel(run: CompactionRun, plan: Plan): Promise<Committed
   for (let tries = 1; ; tries++) {
     try {
       const summarized = await summarizeInTime(run, plan);
+      if (run.committed) {
+        run.page.committed(run.committed);
+        return run.committed;
+      }
       return await commitSummary(run, plan, { method: 'model', summarized, failure: null });
     } catch (error) {
       const failure = failureOf(error);

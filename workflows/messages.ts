@@ -54,11 +54,12 @@ export function checkCompactRequest(request: CompactRequest | null | undefined):
   if (request === null || request === undefined) return;
   if (typeof request !== 'object' || Array.isArray(request))
     throw refusal('the argument of compact must be an object', 'send {} or leave it out');
+  const fields = ['note', 'resummarize', 'after'];
   for (const field of Object.keys(request))
-    if (field !== 'note' && field !== 'resummarize')
+    if (!fields.includes(field))
       throw refusal(
         `compact has no field ${JSON.stringify(field).slice(0, 80)}`,
-        'fields: note, resummarize',
+        `fields: ${fields.join(', ')}`,
       );
 }
 

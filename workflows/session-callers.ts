@@ -11,7 +11,7 @@ export class Callers {
   private readonly waiting: Caller[] = [];
   /** Callers that the running compaction answers. */
   private joined: Caller[] = [];
-  private running: { resummarizes: boolean } | null = null;
+  private running: { resummarizes: boolean; generation: number } | null = null;
 
   get count(): number {
     return this.waiting.length;
@@ -31,8 +31,11 @@ export class Callers {
     this.waiting.push(caller);
   }
 
-  joinOrAdd(caller: Caller): void {
-    const joins = this.running !== null && caller.resummarize === this.running.resummarizes;
+  /** @param after the newest generation that the caller has seen: it asks for a later one */
+  joinOrAdd(caller: Caller, after = -1): void {
+    const { running } = this;
+    const joins =
+      running !== null && caller.resummarize === running.resummarizes && running.generation > after;
     if (joins) this.joined.push(caller);
     else this.waiting.push(caller);
   }
@@ -46,9 +49,9 @@ export class Callers {
   }
 
   /** Starts a compaction that answers `asked` and the callers that join it. */
-  begin(asked: readonly Caller[], resummarizes: boolean): void {
+  begin(asked: readonly Caller[], running: { resummarizes: boolean; generation: number }): void {
     this.joined = [...asked];
-    this.running = { resummarizes };
+    this.running = running;
   }
 
   answer(answer: CompactAnswer, error?: unknown): void {

@@ -53,7 +53,7 @@ export class SessionCompactions {
     const workflowId = compactionWorkflowId(ids, generation);
     run.phase = 'compacting';
     run.running = { generation, workflowId, startedAt: Date.now() };
-    callers.begin(asked, reason === 'resummarize');
+    callers.begin(asked, { resummarizes: reason === 'resummarize', generation });
     run.showPage();
     try {
       const live = livePriority(ids.tenant);

@@ -12,7 +12,7 @@ import type { SessionIds } from '../src/contract/ids.js';
 import type { Phase, SessionStatus, TurnSignal } from '../src/contract/workflows.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { aheadWorkflowId, searchAttributes } from '../src/temporal/names.js';
-import { isTurn } from './messages.js';
+import { isInline, isTurn } from './messages.js';
 import { databaseActivities } from './options.js';
 import { hasFewerSteps } from './compaction-run.js';
 import { Callers } from './session-callers.js';
@@ -198,6 +198,7 @@ export class SessionRun {
     return {
       phase,
       inbox: state.inbox.length + callers.count + Number(state.mustMeasure),
+      unstored: state.inbox.filter(isInline).length + callers.count,
       compaction: running,
       ...{ generation, tokens, compactions, lastError, rejectedTurns, paused: state.paused === true },
     };

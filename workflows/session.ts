@@ -84,7 +84,7 @@ function listen(run: SessionRun): void {
       return new Promise<CompactAnswer>((resolve, reject) => {
         const settle = (answer: CompactAnswer, error?: unknown) =>
           error === undefined ? resolve(answer) : reject(error);
-        callers.joinOrAdd({ settle, resummarize: request?.resummarize === true });
+        callers.joinOrAdd({ settle, resummarize: request?.resummarize === true }, request?.after);
       });
     },
     { validator: checkCompactRequest },

@@ -87,11 +87,20 @@ export function palimpsestMiddleware(options: MiddlewareOptions) {
       },
     }),
     async beforeModel({ messages }, runtime) {
+      if (placesAround(runtime).length > 0) return undefined;
       const context = await synchronized(messages, runtime);
       remember(asked, sessionOf(options, runtime), context.length);
       // A message in the result is streamed once more.
       if (isSame(messages, context)) return undefined;
       return { messages: inPlaceOfAll(context) };
+    },
+    // The graph around an agent keeps the messages that the agent has removed, so they stay in the agent's state too.
+    async wrapModelCall(request, handler) {
+      const { state, runtime } = request;
+      if (placesAround(runtime).length === 0) return handler(request);
+      const context = await synchronized(state.messages, runtime);
+      remember(asked, sessionOf(options, runtime), state.messages.length);
+      return handler({ ...request, messages: context });
     },
     async afterAgent({ messages }, runtime) {
       await synchronized(messages, runtime);
@@ -144,14 +153,15 @@ function recoveryTool(options: MiddlewareOptions, { name, description, parameter
   });
 }
 
-/** The part of a run's configuration that names its thread. */
+/** The part of a run's configuration that names its thread, and its place in the graphs around it. */
 interface ThreadConfig {
-  configurable?: { thread_id?: unknown };
+  configurable?: { thread_id?: unknown; checkpoint_ns?: unknown };
 }
 
-function sessionOf({ session }: MiddlewareOptions, { configurable }: ThreadConfig): string {
-  const id = session ?? configurable?.thread_id;
-  if (typeof id === 'string' && id !== '') return id;
+function sessionOf({ session }: MiddlewareOptions, config: ThreadConfig): string {
+  const id = session ?? config.configurable?.thread_id;
+  if (typeof id === 'string' && id !== '')
+    return session === undefined ? [id, ...callsAround(config)].join(':') : id;
   throw invalid(
     'the run has no session: neither the option session nor configurable.thread_id is set',
     'session',
@@ -159,9 +169,23 @@ function sessionOf({ session }: MiddlewareOptions, { configurable }: ThreadConfi
   );
 }
 
-/** The JSON that a checkpointer stores. */
+/** Nodes of the graphs in which an agent runs, from LangGraph's `tools:ID|agent:ID|PalimpsestMiddleware.before_model:ID`. */
+function placesAround({ configurable }: ThreadConfig): string[] {
+  const namespace = configurable?.checkpoint_ns;
+  return typeof namespace === 'string' ? namespace.split('|').slice(0, -1) : [];
+}
+
+/** Ids of the tool calls in which an agent runs: it has the thread of its caller, and messages of its own. */
+const callsAround = (config: ThreadConfig): string[] =>
+  placesAround(config).flatMap((place) => /^tools:(.+)$/.exec(place)?.[1] ?? []);
+
+/** The JSON that a checkpointer stores. LangChain leaves out the content of messages that were made of `contentBlocks`. */
 function toStored(messages: BaseMessage[]): StoredMessage[] {
-  return JSON.parse(JSON.stringify(mapChatMessagesToStoredMessages(messages))) as StoredMessage[];
+  const stored = mapChatMessagesToStoredMessages(messages).map(({ type, data }, index) => {
+    const { content_blocks: _blocks, ...fields } = { content_blocks: undefined, ...data };
+    return { type, data: { ...fields, content: messages[index]!.content } };
+  });
+  return JSON.parse(JSON.stringify(stored)) as StoredMessage[];
 }
 
 /** The conversion fills in fields of its argument, which belongs to the client. */

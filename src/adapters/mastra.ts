@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { PalimpsestClient } from '../contract/client.js';
 import type { SyncRequest } from '../contract/sync.js';
-import { invalid } from '../errors.js';
+import { invalid, isFailure } from '../errors.js';
 import { afterOthers, heldContext, type HeldRequest, inTurn } from './held.js';
 import { checkAdapterOptions, optionRules } from './options.js';
 
@@ -13,6 +13,18 @@ export interface PalimpsestMemoryOptions {
   session?: string;
   /** Policy of a new session, for instance `{ model: 'gpt-5' }`. An existing session keeps its policy. */
   policy?: SyncRequest['policy'];
+  /**
+   * Whether each call of the agent is given the new messages only, and the session is the agent's memory. `false`: each call is
+   * given the whole list.
+   * @default true
+   */
+  memory?: boolean;
+  /**
+   * What to do if a whole list lacks messages of the session, or has others in their place. `fork`: go on in a fork that ends
+   * where both part. `append`: append what the session does not have. `refuse`: fail with `Store.ListEdited`.
+   * @default 'fork'
+   */
+  onEdit?: SyncRequest['onEdit'];
 }
 
 /** Parts of the types of `@mastra/core`, which are not imported because that package needs Node 22. */
@@ -67,6 +79,8 @@ interface Run {
   session: string;
   /** Version of the model's interface, which says how Mastra converts its messages. */
   version: string;
+  /** The call was given the whole list. */
+  isWhole: boolean;
   /** The context that was answered last. */
   context: Message[];
   /** The messages of the call that are stored. */
@@ -94,6 +108,7 @@ export class PalimpsestProcessor {
     state,
     requestContext,
   }: RequestArgs<Given>): Promise<{ prompt: Given[] }> {
+    if (choosesAgents(messageList)) return { prompt };
     if (stepNumber === 0) refuseHistory(messageList);
     const run =
       runIn(state) ?? (await this.begin(sessionOf(this.options, messageList, requestContext), prompt));
@@ -118,12 +133,33 @@ export class PalimpsestProcessor {
   }
 
   private async begin(session: string, prompt: PromptMessage[]): Promise<Run> {
-    const context = await this.held(session);
     const said = storable(prompt);
+    const { memory = true } = this.options;
+    if (!memory || (said.some(isAnswer) && (await this.isWhole(session, said))))
+      return { session, version: 'v2', isWhole: true, context: [], stored: [] };
+    const context = await this.held(session);
     // A call that was suspended, or failed and is made again, begins with messages that are stored.
     let count = Math.min(context.length, said.length);
     while (count > 0 && !saySame(context.slice(-count), said.slice(0, count))) count--;
-    return { session, version: 'v2', context, stored: said.slice(0, count) };
+    return { session, version: 'v2', isWhole: false, context, stored: said.slice(0, count) };
+  }
+
+  /** Whether messages with answers are the whole list, which the session has but for its end. Stores that end. */
+  private async isWhole(session: string, said: Message[]): Promise<boolean> {
+    try {
+      const request = { ...this.request(session), messages: said, onEdit: 'refuse' as const };
+      await this.options.client.sync<Message, undefined>(request);
+      return true;
+    } catch (error) {
+      if (!isFailure(error, 'Store.ListEdited')) throw error;
+      // A question and its answer.
+      if (Number(error.details?.commonSeq) < 2) return false;
+      throw invalid(
+        `the messages of this call begin as session ${session} does, but are not its messages and new ones`,
+        'messages',
+        'Give each call the new messages only, or set the option memory to false if each call has the whole list.',
+      );
+    }
   }
 
   private async held(session: string): Promise<Message[]> {
@@ -141,15 +177,17 @@ export class PalimpsestProcessor {
         'messages',
         'Make Palimpsest the last input processor, and do not change earlier messages in each step.',
       );
-    const usage = begun > 0 ? usageOf(answered) : {};
-    const { client } = this.options;
+    const { client, onEdit = 'fork' } = this.options;
+    const request = { ...this.request(run.session), ...(begun > 0 ? usageOf(answered) : {}) };
+    const store = async (messages: Message[], more: Pick<SyncRequest, 'onEdit'> = {}) => {
+      const { context } = await client.sync<Message, undefined>({ ...request, messages, ...more });
+      Object.assign(run, { context: context.messages, stored: said });
+    };
+    if (run.isWhole) return inTurn(client, run.session, () => store(said, { onEdit }));
     await inTurn(client, run.session, () =>
       afterOthers(run.session, async (attempt) => {
         if (attempt > 1) run.context = await this.held(run.session);
-        const messages = [...run.context, ...said.slice(begun)];
-        const request = { ...this.request(run.session), messages, ...usage };
-        const { context } = await client.sync<Message, undefined>(request);
-        Object.assign(run, { context: context.messages, stored: said });
+        await store([...run.context, ...said.slice(begun)]);
       }),
     );
   }
@@ -164,6 +202,8 @@ const rules = {
   client: optionRules.client('sync'),
   session: optionRules.text,
   policy: optionRules.object,
+  memory: optionRules.flag,
+  onEdit: optionRules.edit,
 };
 
 /** Both places of the processor, for the configuration of an agent. */
@@ -206,6 +246,11 @@ function sessionOf(
   );
 }
 
+/** Whether it is a call of the agent that chooses the agents of a network. Mastra's memory has its messages. */
+const choosesAgents = (messageList: Messages | undefined): boolean =>
+  messageList !== undefined && Reflect.get(messageList, '_agentNetworkAppend') === true;
+
+const isAnswer = ({ role }: Message): boolean => role === 'assistant';
 const isInstruction = ({ role }: PromptMessage): boolean => role === 'system';
 
 /** The messages of a prompt without instructions, which belong to the agent, as JSON. */

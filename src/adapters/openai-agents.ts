@@ -50,10 +50,8 @@ export class PalimpsestSession implements Session {
   private readonly client: PalimpsestClient;
   private readonly session: string;
   private readonly policy: SyncRequest['policy'];
-  /** The context that was answered last. It stands for a beginning of the log. */
-  private context: ResponsesItem[] | null = null;
-  /** For each run, the items that `callModelInputFilter` stored and the SDK has not yet added. */
-  private offered: AgentInputItem[][] = [];
+  /** For each run, the items that `callModelInputFilter` stored at the last call of the model. */
+  private offered = new Map<string, AgentInputItem[]>();
 
   constructor(options: PalimpsestSessionOptions) {
     checkAdapterOptions(options, rules);
@@ -126,14 +124,15 @@ export class PalimpsestSession implements Session {
     if (agent.model instanceof OpenAIChatCompletionsModel) throw otherApi();
     const input = modelData.input.filter((item) => !isInstructions(item));
     const made = input.filter((item) => !isOfContext(item)).map(storable);
+    const run = runOf(input, made);
     const synced = await this.inTurn(() =>
       this.store(input.map(storable)).catch(async (error: unknown) => {
-        // Another run has added items, or the history was cut on its way here.
+        // Another run has added items, or the history or items of a handoff were cut on their way here.
         if (!isFailure(error, 'Store.ListEdited') || hasLostMarks(input)) throw error;
-        return this.append(made.slice(this.storedOf(made)));
+        return this.append(missingIn(this.offered.get(run) ?? [], made));
       }),
     );
-    this.offer(made);
+    this.offer(run, made);
     return { ...modelData, input: wrapped(synced) };
   };
 
@@ -153,18 +152,15 @@ export class PalimpsestSession implements Session {
   }
 
   /** The context, or null for a session that does not exist. */
-  private async present(): Promise<Synced<ResponsesItem, string> | null> {
-    const present = await heldContext<ResponsesItem, string>(this.client, this.request());
-    this.context = present && present.context.messages;
-    return present;
+  private present(): Promise<Synced<ResponsesItem, string> | null> {
+    return heldContext<ResponsesItem, string>(this.client, this.request());
   }
 
-  private async store(
+  private store(
     messages: readonly (AgentInputItem | ResponsesItem)[],
+    expected: Pick<SyncRequest, 'expectedSession'> = {},
   ): Promise<Synced<ResponsesItem, string>> {
-    const synced = await this.client.sync<ResponsesItem, string>({ ...this.request(), messages });
-    this.context = synced.context.messages;
-    return synced;
+    return this.client.sync<ResponsesItem, string>({ ...this.request(), ...expected, messages });
   }
 
   private request(): HeldRequest {
@@ -175,9 +171,12 @@ export class PalimpsestSession implements Session {
   /** Stores items after the whole log, whoever else adds to it. */
   private append(items: readonly AgentInputItem[]): Promise<Synced<ResponsesItem, string> | null> {
     if (items.length === 0) return this.present();
-    return afterOthers(this.session, async (attempt) => {
-      if (this.context === null || attempt > 1) await this.present();
-      return this.store([...(this.context ?? []), ...items]);
+    return afterOthers(this.session, async () => {
+      const present = await this.present();
+      if (present === null) return this.store(items);
+      // Items that another call removes meanwhile must not be stored again.
+      const { session: expectedSession, context } = present;
+      return this.store([...context.messages, ...items], { expectedSession });
     });
   }
 
@@ -196,8 +195,7 @@ export class PalimpsestSession implements Session {
   ): Promise<boolean> {
     const { client, session: continues } = this;
     const to = continuationId(continues, from, attempt);
-    this.context = null;
-    this.offered = [];
+    this.offered.clear();
     try {
       if (messages.length > 0) {
         await client.fork({ session: from, throughSeq, to });
@@ -214,24 +212,18 @@ export class PalimpsestSession implements Session {
     }
   }
 
-  private offer(items: AgentInputItem[]): void {
-    const others = this.offered.filter((list) => !beginsWith(items, list));
-    this.offered = [...others, items].slice(-mostRuns);
-  }
-
-  /** Number of the first items that `callModelInputFilter` has stored, of the same run. */
-  private storedOf(items: readonly AgentInputItem[]): number {
-    const stored = this.offered.filter((list) => beginsWith(items, list));
-    return Math.max(0, ...stored.map(({ length }) => length));
+  private offer(run: string, items: AgentInputItem[]): void {
+    this.offered.delete(run);
+    this.offered.set(run, items);
+    const [oldest] = this.offered.keys();
+    if (this.offered.size > mostRuns && oldest !== undefined) this.offered.delete(oldest);
   }
 
   /** Number of the first items that are the last ones which `callModelInputFilter` has stored in a run. */
   private takeOffered(items: readonly AgentInputItem[]): number {
     for (let count = items.length; count > 0; count--) {
-      const found = this.offered.find(
-        (list) => count <= list.length && beginsWith(items, list.slice(-count)),
-      );
-      if (found) return count;
+      for (const list of this.offered.values())
+        if (count <= list.length && beginsWith(items, list.slice(-count))) return count;
     }
     return 0;
   }
@@ -239,7 +231,7 @@ export class PalimpsestSession implements Session {
 
 const rules = {
   client: optionRules.client('sync', 'fork', 'appendTurn', 'expand', 'search', 'toolResponse'),
-  session: optionRules.text,
+  session: { ...optionRules.text, isRequired: true },
   policy: optionRules.object,
   recoveryTools: optionRules.flag,
 };
@@ -251,8 +243,10 @@ const otherApi = () =>
     'Use a model of the Responses API, or send the context in the format openai-chat with a loop of your own.',
   );
 
-/** Marks items of a context. The SDK keeps the field in its lists and sends it to no model. */
+/** Marks items of a context: those of one answer have the same mark. The SDK keeps the field in its lists and sends it to no model. */
 const mark = 'palimpsest';
+
+type Marked = AgentInputItem & { [mark]?: string };
 
 const isOfContext = (item: AgentInputItem): boolean => mark in item;
 
@@ -260,23 +254,39 @@ const isOfContext = (item: AgentInputItem): boolean => mark in item;
 const hasLostMarks = ([first]: readonly AgentInputItem[]): boolean =>
   first?.type === 'unknown' && !isOfContext(first);
 
+/** Identifies a run by the history that it was given; in a new session, by its first item. */
+function runOf(input: readonly Marked[], made: readonly AgentInputItem[]): string {
+  const ofHistory = input.find(isOfContext);
+  return ofHistory?.[mark] ?? JSON.stringify(made[0] ?? null);
+}
+
+/** The items that are not among the others, which have the same order. */
+function missingIn(others: readonly AgentInputItem[], items: readonly AgentInputItem[]): AgentInputItem[] {
+  let from = 0;
+  return items.filter((item) => {
+    const found = others.findIndex((other, index) => index >= from && isDeepStrictEqual(other, item));
+    if (found !== -1) from = found + 1;
+    return found === -1;
+  });
+}
+
 function wrapped(synced: Synced<ResponsesItem, string> | null): AgentInputItem[] {
   if (synced === null) return [];
-  const { messages, system, etag } = synced.context;
-  const items = messages.map((item) => wrap(item, etag));
+  const { messages, system } = synced.context;
+  const answer = crypto.randomUUID();
+  const items = messages.map((item) => wrap(item, answer));
   return system === undefined ? items : [wrap({ role: 'system', content: system }, instructions), ...items];
 }
 
-function wrap(item: ResponsesItem & { content?: string }, context: string): AgentInputItem {
-  const wrapper = { type: 'unknown' as const, id: item.id, providerData: item, [mark]: context };
+function wrap(item: ResponsesItem & { content?: string }, answer: string): AgentInputItem {
+  const wrapper = { type: 'unknown' as const, id: item.id, providerData: item, [mark]: answer };
   return wrapper;
 }
 
 /** Marks the item of separate instructions, which is not one of the context's messages. */
 const instructions = 'instructions';
 
-const isInstructions = (item: AgentInputItem): boolean =>
-  (item as { [mark]?: string })[mark] === instructions;
+const isInstructions = (item: Marked): boolean => item[mark] === instructions;
 
 /** As the SDK stores items: without the ids of calls and without undefined values, and with binary data as URLs. */
 function storable(item: AgentInputItem): AgentInputItem {

@@ -87,6 +87,10 @@ export const optionRules = {
   },
   flag: { must: 'must be true or false', holds: (value) => typeof value === 'boolean' },
   object: { must: 'must be an object', holds: isObject },
+  edit: {
+    must: "must be 'fork', 'append' or 'refuse'",
+    holds: (value) => ['fork', 'append', 'refuse'].some((known) => known === value),
+  },
 } satisfies Record<string, OptionRule | ((...methods: (keyof PalimpsestClient)[]) => OptionRule)>;
 
 /** Refuses with `Input.Invalid` what only TypeScript refuses otherwise: an unknown option, and a value of another kind. */
@@ -110,10 +114,7 @@ export function checkAdapterOptions<Options extends object>(
 export const sharedRules = {
   client: optionRules.client('sync', 'toolResponse', 'search', 'expand'),
   policy: optionRules.object,
-  onEdit: {
-    must: "must be 'fork', 'append' or 'refuse'",
-    holds: (value) => ['fork', 'append', 'refuse'].some((known) => known === value),
-  },
+  onEdit: optionRules.edit,
   memory: optionRules.flag,
   onSync: { must: 'must be a function', holds: (value) => typeof value === 'function' },
 } satisfies { [Name in keyof AdapterOptions]-?: OptionRule };

@@ -15,6 +15,7 @@ export async function runApiProcess(
   {
     databaseUrl,
     eraserUrl,
+    directUrl,
     temporal,
     signal,
   }: Database & { temporal: TemporalSettings; signal: AbortSignal },
@@ -22,7 +23,7 @@ export async function runApiProcess(
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
   const { queuePrefix, policy, database } = config;
   const palimpsest = await Palimpsest.connect({
-    ...{ databaseUrl, eraserUrl, database, temporal, queuePrefix, policy, log },
+    ...{ databaseUrl, eraserUrl, directUrl, database, temporal, queuePrefix, policy, log },
     limits: config.limits,
     turnLimits: config.turns,
     embeddings: embeddingsOf(config),

@@ -13,8 +13,9 @@ import { longBodyBytes, readBody, refuseEncoded, shortBodyBytes } from './body.j
 import { answerRaw, asFailure, notThere, traceOf, withoutAddresses } from './failures.js';
 import { openApiDocument } from './openapi.js';
 import { operations } from './operations/index.js';
-import { jsonMediaType, linesMediaType, type Operation, Streamed } from './operations/operation.js';
+import { JsonPieces, linesMediaType, type Operation, Streamed } from './operations/operation.js';
 import { headersOf, needScope, problemMediaType, problemOf } from './problem.js';
+import { sendJson } from './send-json.js';
 import { addServiceRoutes } from './service.js';
 import { type ApiService, type ApiSettings, checkedSettings, type CompleteSettings } from './settings.js';
 
@@ -125,9 +126,10 @@ async function answer(
   );
   reply.header('cache-control', 'private, no-cache');
   if (made instanceof Streamed) return send(made, caller, request, reply);
-  reply.code(made.status).headers(made.headers);
+  reply.code(made.status).headers(made.headers).header('vary', 'accept-encoding');
   if (made.body === undefined) return reply.send();
-  return reply.header('content-type', jsonMediaType).send(JSON.stringify(made.body));
+  const pieces = made.body instanceof JsonPieces ? made.body.pieces : [JSON.stringify(made.body)];
+  return sendJson(pieces, headers['accept-encoding'], reply);
 }
 
 /** Aborted when the answer is sent or its caller has gone: the remaining work has no use. */

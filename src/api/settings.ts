@@ -1,7 +1,8 @@
 import type { Logger } from 'pino';
 import type { AppendedTurn, TurnOrText } from '../contract/turns.js';
 import type { CreatedToken, TokenRequest } from '../contract/tokens.js';
-import type { PalimpsestClient } from '../contract/client.js';
+import type { Asked, OfSession, PalimpsestClient } from '../contract/client.js';
+import type { SyncOrText } from '../contract/sync.js';
 import { invalid } from '../errors.js';
 import type { TokenAccess, TokenMaker } from '../store/tokens/tokens.js';
 import type { IdentitySettings } from './identity.js';
@@ -75,6 +76,9 @@ export interface ApiSettings {
 export interface ApiClient extends Omit<PalimpsestClient, 'appendTurn'> {
   createTokenBy(maker: TokenMaker | undefined, request: TokenRequest): Promise<CreatedToken>;
   appendTurn(turn: TurnOrText): Promise<AppendedTurn>;
+  /** The answers of `context` and `sync` as pieces of their JSON, made once. */
+  contextJson(request: Asked<'context'>): Promise<{ etag: string; pieces: string[] }>;
+  syncJson(request: OfSession & SyncOrText): Promise<string[]>;
 }
 
 /** The service behind the API: `Palimpsest`, connected once for all tenants. */

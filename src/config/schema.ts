@@ -181,6 +181,12 @@ export const configSchema = z.strictObject({
     'URL of the same database with the role `palimpsest_eraser`, which alone may delete messages',
     'the role of `databaseUrl`',
   ),
+  directUrl: setting(
+    postgresUrl,
+    'PALIMPSEST_DIRECT_URL',
+    'URL of the same database without a pooler in between: calls that wait for a compaction listen on it for the commit. Behind a pooler in transaction mode they poll instead',
+    '`databaseUrl`',
+  ),
   rolePasswords: z.strictObject({
     migrator: rolePassword('migrator'),
     app: rolePassword('app'),

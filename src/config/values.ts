@@ -99,6 +99,7 @@ export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
   databaseUrl: secretOf,
   maintenanceUrl: secretOf,
   eraserUrl: secretOf,
+  directUrl: secretOf,
   'rolePasswords.migrator': secretOf,
   'rolePasswords.app': secretOf,
   'rolePasswords.maintenance': secretOf,

@@ -129,6 +129,14 @@ export const searchRequest = component(
       .string()
       .optional()
       .describe('The end of the period, in the same form. It includes all of that day, month or year.'),
+    forAgent: z
+      .boolean()
+      .optional()
+      .describe(
+        "For a search by the session's own agent: after all other hits, with rank 0, come the calls and results of the recovery " +
+          'tools, which quote originals, and the newest user message, which the context shows. The order is the usual one if ' +
+          '`tool` names a recovery tool, and if the range is one message. Default false.',
+      ),
     after: z
       .int()
       .min(0)
@@ -198,7 +206,9 @@ const searchHit = component(
       ),
     rank: z
       .number()
-      .describe('Higher is better, within one answer. Substring hits all have rank 1, newest first.'),
+      .describe(
+        'Higher is better, within one answer. Substring hits all have rank 1, newest first; see also `forAgent`.',
+      ),
     following: z
       .array(followingMessage)
       .describe('The messages after the hit, as many as `after` requested.'),

@@ -211,6 +211,7 @@ async function hits(
   const { exact, from_message: fromSeq, through_message: throughSeq, ...rest } = request;
   const found = await palimpsest.search({
     session,
+    forAgent: true,
     ...rest,
     ...(exact ? { mode: 'substring' as const } : {}),
     ...(fromSeq === undefined ? {} : { fromSeq }),

@@ -38,6 +38,8 @@ export interface CompactRequest {
   note?: string;
   /** Evict nothing; instead, a model rewrites from the archive what the fallback wrote. */
   resummarize?: boolean;
+  /** The caller has seen this generation: a compaction in flight answers the request only if it makes a later one. */
+  after?: number;
 }
 
 /** Answer to `compact`: the outcome; null if there was nothing to do or the result was refused (not smaller, or without a pin). */
@@ -48,6 +50,8 @@ export interface SessionStatus {
   phase: Phase;
   /** Turns received and not yet processed. */
   inbox: number;
+  /** Those of them that PostgreSQL does not have: turns with their messages, and requests to compact. Absent in earlier versions. */
+  unstored?: number;
   generation: number | null;
   /** Context tokens at the last measurement. */
   tokens: number | null;

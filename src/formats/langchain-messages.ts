@@ -80,6 +80,9 @@ export function wrap(form: Form, type: MessageType, fields: Fields): Json {
   return { lc: 1, type: 'constructor', id, kwargs: { ...fields, type } };
 }
 
+/** Content of a message. LangChain.js writes the blocks that a message was made of under a name that it does not read. */
+export const contentIn = ({ content, content_blocks: blocks }: Fields): Json | undefined => content ?? blocks;
+
 /** Converts a message; returns null for a message that only removes other messages. */
 export function readMessage(value: Json, path: string): ChatMessage | null {
   const unwrapped = unwrap(fieldsAt(value, path), path);
@@ -93,7 +96,7 @@ export function readMessage(value: Json, path: string): ChatMessage | null {
   const { type, fields } = unwrapped;
   if (type === 'remove') return null;
   if (type === 'ai') return readAnswer(fields, unwrapped.path);
-  const content = contentOf(readContent(fields.content, `${unwrapped.path}.content`).parts);
+  const content = contentOf(readContent(contentIn(fields), `${unwrapped.path}.content`).parts);
   const name = typeof fields.name === 'string' && fields.name !== '' ? { name: fields.name } : {};
   if (type === 'tool') {
     const id = fields.tool_call_id ?? undefined;
@@ -182,7 +185,7 @@ function mediaBlock(type: string, block: Fields): ContentPart | null {
 }
 
 function readAnswer(fields: Fields, path: string): ChatMessage {
-  const { parts, calls: inBlocks, thoughts } = readContent(fields.content, `${path}.content`);
+  const { parts, calls: inBlocks, thoughts } = readContent(contentIn(fields), `${path}.content`);
   const more = isFields(fields.additional_kwargs) ? fields.additional_kwargs : {};
   const made = [...callsAt(fields, 'tool_calls', path), ...callsAt(fields, 'invalid_tool_calls', path)];
   const calls = made.length > 0 ? made : providerCalls(more).length > 0 ? providerCalls(more) : inBlocks;

@@ -24,7 +24,9 @@ export const langchain: RequestFormat = {
   // LangChain accepts media in every message, but its providers do not; all of them accept media in a HumanMessage.
   refusesMedia: (role) => role !== 'user',
   requestItems(items, messages) {
-    const own = withoutEnvelope(items).filter((item) => unwrap(item, '')?.type !== 'remove');
+    const own = withoutEnvelope(items)
+      .filter((item) => unwrap(item, '')?.type !== 'remove')
+      .map(readable);
     return withCallIds(own, messages) ?? renderLangchain([{ items: null, messages: [...messages] }]).messages;
   },
   render: renderLangchain,
@@ -52,6 +54,13 @@ function areMessages(items: readonly Json[]): boolean {
 function isOwn(item: Json): boolean {
   const unwrapped = unwrap(item, '');
   return unwrapped !== null && (unwrapped.type === 'remove' || 'content' in unwrapped.fields);
+}
+
+function readable(item: Json): Json {
+  const unwrapped = unwrap(item, '');
+  if (!unwrapped || unwrapped.fields.content !== undefined) return item;
+  const { content_blocks: blocks, ...fields } = unwrapped.fields;
+  return blocks === undefined ? item : rewrap(item, unwrapped, { ...fields, content: blocks });
 }
 
 /** Returns the items of a unit with the call ids that its messages have in the context, or null if the ids cannot be mapped. */

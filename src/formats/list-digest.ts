@@ -79,20 +79,22 @@ function messageOf(item: Json): Json {
 function said(item: Json): Json {
   const message = messageOf(item);
   if (!isFields(message)) return message;
-  const own = Object.fromEntries(
+  const { content_blocks: blocks, ...own } = Object.fromEntries(
     Object.entries(message).filter(([name, value]) => !added.has(name) && defaults[name] !== value),
   );
-  const { content } = own;
-  return plain(Array.isArray(content) ? { ...own, content: saidParts(content) } : own);
+  // LangChain.js writes the blocks of some messages under this name.
+  const content = own.content ?? blocks ?? null;
+  return plain({ ...own, content: Array.isArray(content) ? saidParts(content) : content });
 }
 
 /**
  * The AI SDK makes a message in two ways: during a run, and from the message of a chat. Both differ in empty texts, in the order
- * of results and of requests for approval, and in the texts of errors, which a chat does not show. A chat may lack the reasoning.
+ * of results and of requests for approval, in the texts of errors and refusals, which a chat does not show, in the input of a
+ * call that is not JSON, and in what results tell of their origin. A chat may lack the reasoning.
  */
 function saidParts(content: readonly Json[]): Json[] {
   return content
-    .map((part) => (isFields(part) && isFailedResult(part) ? { ...part, output: null } : part))
+    .map((part) => (isFields(part) ? saidPart(part) : part))
     .filter((part) => !isFields(part) || !isUnsaid(part))
     .map((part): [order: string, Json] => [orderOf(part), part])
     .sort(([one], [other]) => (one === other ? 0 : one < other ? -1 : 1))
@@ -102,8 +104,13 @@ function saidParts(content: readonly Json[]): Json[] {
 const isUnsaid = ({ type, text }: Fields): boolean =>
   type === 'reasoning' || (type === 'text' && text === '');
 
-const isFailedResult = ({ type, output }: Fields): boolean =>
-  type === 'tool-result' && isFields(output) && /^error-/.test(textOr(output.type));
+function saidPart({ providerExecuted: byProvider, ...part }: Fields): Fields {
+  const { type, input, output } = part;
+  if (type === 'tool-call' && typeof input === 'string') return { ...part, input: null };
+  if (type !== 'tool-result') return { ...part, providerExecuted: byProvider ?? null };
+  const isFailed = isFields(output) && /^(?:error-|execution-denied$)/.test(textOr(output.type));
+  return isFailed ? { ...part, output: null } : part;
+}
 
 /** Parts that a message has in any order come after the others, by their ids. */
 function orderOf(part: Json): string {

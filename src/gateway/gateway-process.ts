@@ -21,9 +21,9 @@ export async function runGatewayProcess(
 ): Promise<void> {
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
   const { queuePrefix, policy, database, limits, api } = config;
-  const { databaseUrl, eraserUrl, temporal } = servers;
+  const { databaseUrl, eraserUrl, directUrl, temporal } = servers;
   const service = new ConnectingService({
-    ...{ databaseUrl, eraserUrl, database, temporal, queuePrefix, policy, limits, log },
+    ...{ databaseUrl, eraserUrl, directUrl, database, temporal, queuePrefix, policy, limits, log },
     turnLimits: config.turns,
     embeddings: embeddingsOf(config),
     poolSize: api.databaseConnections,

@@ -9,7 +9,8 @@ import type { DeploymentPolicy } from '../policy/layers.js';
 import { type TenantLimits, tenantLimitsSchema } from '../policy/tenant-limits.js';
 import { clientSettings, configOf } from '../process/servers.js';
 import { assertMigrated } from '../store/connection/migrate.js';
-import { openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
+import { Notices } from '../store/connection/notices.js';
+import { checkDatabaseUrl, openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
 import type { SummarizerFacts } from '../store/backfills/estimate.js';
 import { createEmbedder, type Embedder, type EmbeddingSettings } from '../llm/embedder.js';
 import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
@@ -28,6 +29,11 @@ export interface PalimpsestOptions {
   databaseUrl?: string;
   /** The same database with the role that erases sessions. @default `databaseUrl` */
   eraserUrl?: string;
+  /**
+   * The same database without a pooler in between. Calls that wait listen on it for commits; a pooler in transaction mode passes no
+   * notices on, and the calls then poll. @default `databaseUrl`
+   */
+  directUrl?: string;
   /** @default as above */
   temporal?: TemporalSettings;
   /** Tenant that owns the sessions. @default 'default' */
@@ -70,6 +76,8 @@ export interface Connections {
   client: Client;
   /** One connection for health checks, which must not wait for calls of tenants. */
   probe: Pool;
+  /** Hears the commits of all processes, while calls wait. */
+  notices: Notices;
   /** Wakes the calls that wait for a session. */
   watch: SessionWatch;
   workflows: SessionWorkflows;
@@ -87,6 +95,7 @@ const optionsSchema = z
   .strictObject({
     databaseUrl: z.string().describe('e.g. postgresql://user:password@host:5432/database').optional(),
     eraserUrl: z.string().optional(),
+    directUrl: z.string().optional(),
     temporal: z.unknown().optional(),
     tenant: z.unknown().optional(),
     queuePrefix: z.string().min(1).optional(),
@@ -140,6 +149,7 @@ export async function openConnections(options: PalimpsestOptions): Promise<Conne
   } = await completed(options);
   const {
     eraserUrl,
+    directUrl = databaseUrl,
     tenantShare,
     database,
     policy,
@@ -157,6 +167,8 @@ export async function openConnections(options: PalimpsestOptions): Promise<Conne
     ...database,
     ...{ eraserUrl, tenantShare, max: poolSize, limits: tenantLimits },
   });
+  checkDatabaseUrl(directUrl, 'PALIMPSEST_DIRECT_URL');
+  const notices = new Notices({ url: directUrl, pool });
   const applicationName = 'palimpsest probe';
   const probe = openPool(databaseUrl, { max: 1, applicationName, statementTimeoutMs: probeTimeoutMs });
   try {
@@ -165,17 +177,18 @@ export async function openConnections(options: PalimpsestOptions): Promise<Conne
     const workflows = new SessionWorkflows(client, queuePrefix, log);
     const backfills = new BackfillWorkflows(client, queuePrefix);
     const limits = { ...defaultTurnLimits, ...turnLimits };
-    const watch = new SessionWatch(pool, workflows);
+    const watch = new SessionWatch(pool, workflows, notices);
     const settings = { deployment, summarizer, turnLimits: limits, embedder };
-    return { pool, probe, watch, client, workflows, backfills, ...settings };
+    return { pool, probe, notices, watch, client, workflows, backfills, ...settings };
   } catch (error) {
     await Promise.all([pool.end(), probe.end()]);
     throw error;
   }
 }
 
-export async function closeConnections({ pool, probe, workflows }: Connections): Promise<void> {
+export async function closeConnections({ pool, probe, notices, workflows }: Connections): Promise<void> {
   await workflows.close();
+  await notices.close();
   await probe.end();
   await pool.end();
 }

@@ -3,6 +3,7 @@ import { fittingMemory } from '../summary/fit.js';
 import { breakdownOf } from '../context/view/breakdown.js';
 import { arrangeNative, shownUnits } from '../formats/native.js';
 import type { ContextSource, Head, Reduction, ViewItem } from '../context/view/view.js';
+import { jsonTexts } from '../conversation/json-texts.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import { limitsOf } from '../limits/limits.js';
 import type { ShownUnit } from '../formats/format.js';
@@ -36,9 +37,10 @@ export async function readContext(
   return (await readContextOf(connections, ids, request)).context;
 }
 
-/** A context, the pieces that it was made of, and the session as it was then. */
+/** A context, its JSON in pieces, the units that it shows, and the session as it was then. */
 export interface FoundContext {
   context: SessionContext;
+  pieces: string[];
   units: ShownUnit[];
   session: SessionRow;
 }
@@ -55,15 +57,15 @@ export async function readContextOf(
     inSlices(fitted(ids.session, found, { format, budget }), currentCaller()?.signal);
   for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
     const found = await readContextSource(pool, ids, key, mostBytes);
-    const { context, units, budget: within, reductions } = await fit(found);
+    const { context, pieces, units, budget: within, reductions } = await fit(found);
     const { session } = found;
-    if (reductions.length === 0) return { context, units, session };
+    if (reductions.length === 0) return { context, pieces, units, session };
     // Reductions are stored when they are first applied, so that every later read until the next commit starts with
     // the same prefix.
     const seen = found.source.reductions.length;
     const { generation } = session;
     if (await saveReductions(pool, session, { generation, seen, budget: within, reductions }))
-      return { context, units, session };
+      return { context, pieces, units, session };
   }
   return readContextLocked(pool, ids, key, mostBytes, async (found) => ({
     ...(await fit(found)),
@@ -80,7 +82,13 @@ export function* fitted(
   name: string,
   { session, source }: { session: SessionRow; source: ContextSource },
   { format = formatOf(session.format).contextFormat, budget: own }: ContextShape = {},
-): Steps<{ context: SessionContext; units: ShownUnit[]; budget: number; reductions: Reduction[] }> {
+): Steps<{
+  context: SessionContext;
+  pieces: string[];
+  units: ShownUnit[];
+  budget: number;
+  reductions: Reduction[];
+}> {
   const policy = policyOf(session.policy);
   const limits = limitsOf(policy, factsOf(session));
   const budget = own ?? limits.budget;
@@ -100,7 +108,7 @@ export function* fitted(
   const key = own ?? session.budget;
   const units = format === 'openai-chat' ? fit.items.map(chatUnit) : shownUnits(fit.items, logged, format);
   return {
-    context: yield* inFormat(context, units, format),
+    ...(yield* inFormat(context, units, format)),
     units,
     budget: key,
     reductions: fit.reductions,
@@ -117,12 +125,35 @@ function* inFormat(
   context: Omit<SessionContext, 'etag'>,
   units: readonly ShownUnit[],
   format: ContextFormat,
-): Steps<SessionContext> {
+): Steps<{ context: SessionContext; pieces: string[] }> {
   const rendered =
     format === 'openai-chat' ? { messages: context.messages } : contextFormatOf(format).render(units);
   yield;
   const shown = { ...context, format, ...(rendered as { messages: ChatMessage[]; system?: Json }) };
-  return { ...shown, etag: createHash('sha256').update(JSON.stringify(shown)).digest('hex').slice(0, 32) };
+  const { etag, pieces } = yield* written(shown);
+  return { context: { ...shown, etag }, pieces };
+}
+
+/** Length from which a piece of JSON is complete, in characters. */
+const pieceLength = 64 * 1024;
+
+/** The tag of a context and its JSON, tag included. The tag is a hash of the JSON without it. */
+function* written(shown: Omit<SessionContext, 'etag'>): Steps<{ etag: string; pieces: string[] }> {
+  const hash = createHash('sha256');
+  const pieces: string[] = [];
+  let piece = '';
+  for (const text of jsonTexts(shown)) {
+    if (piece.length >= pieceLength) {
+      hash.update(piece);
+      pieces.push(piece);
+      piece = '';
+      yield;
+    }
+    piece += text;
+  }
+  const etag = hash.update(piece).digest('hex').slice(0, 32);
+  pieces.push(`${piece.slice(0, -1)},"etag":"${etag}"}`);
+  return { etag, pieces };
 }
 
 function contextOf(

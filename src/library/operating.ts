@@ -9,17 +9,44 @@ import { currentCaller } from '../store/connection/places.js';
 import { policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
 import { changePolicy, findTenantPolicy } from '../store/sessions/configure.js';
-import { closeSession, loadSession, setPaused } from '../store/sessions/sessions.js';
+import { closeSession, loadSession, setPaused, standOf } from '../store/sessions/sessions.js';
 import type { Connections } from './connections.js';
+import { committedAfter } from './waiting.js';
 
+/**
+ * Compacts; with `wait`, returns the outcome as soon as the commit shows in the row or the workflow answers, whichever comes first.
+ */
 export async function compact(
-  { pool, workflows }: Connections,
+  connections: Connections,
   ids: SessionIds,
   how: { resummarize?: boolean },
-  wait?: boolean,
+  wait = true,
 ): Promise<CompactionOutcome | null> {
-  const { policy } = await loadSession(pool, ids);
-  return workflows.compact(ids, policyOf(policy).idleAfter, how, wait, currentCaller()?.signal);
+  const { pool, workflows } = connections;
+  const { policy, generation: after } = await loadSession(pool, ids);
+  const answered = await workflows.requestCompaction(ids, policyOf(policy).idleAfter, { ...how, after });
+  if (!wait) return null;
+  const over = new AbortController();
+  const caller = currentCaller()?.signal;
+  const signal = caller ? AbortSignal.any([caller, over.signal]) : over.signal;
+  const committed = async () => {
+    // Read after the request was accepted: an earlier commit is the answer only if the workflow says so.
+    const from = await standOf(pool, ids);
+    return from && committedAfter(connections, ids, from, how, signal);
+  };
+  const answer = answered(signal);
+  try {
+    // The workflow also answers if the row cannot be read.
+    return await Promise.race([
+      answer,
+      committed().then(
+        (outcome) => outcome ?? answer,
+        () => answer,
+      ),
+    ]);
+  } finally {
+    over.abort(new Error('the wait is over'));
+  }
 }
 
 export async function configure(

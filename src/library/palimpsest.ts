@@ -48,7 +48,7 @@ import {
   type SessionList,
   type Status,
 } from '../contract/sessions.js';
-import { syncBody, type Synced } from '../contract/sync.js';
+import { syncBody, type Synced, type SyncOrText } from '../contract/sync.js';
 import type { AppendedTurn, TurnOrText } from '../contract/turns.js';
 import type { LoggedMessage } from '../conversation/message.js';
 import type { ApiToken, CreatedToken, TokenRequest } from '../contract/tokens.js';
@@ -87,7 +87,7 @@ import {
   openConnections,
   type PalimpsestOptions,
 } from './connections.js';
-import { readContext } from './context.js';
+import { readContext, readContextOf } from './context.js';
 import * as operating from './operating.js';
 import { statusOf } from './status.js';
 import { sync } from './sync.js';
@@ -156,8 +156,10 @@ export class Palimpsest implements PalimpsestClient {
     return append(this.connections, this.ids(turn), turn);
   }
 
-  readonly sync = asking('sync', async ({ session, ...request }: Asked<'sync'>): Promise<Synced> =>
-    sync(this.connections, this.ids({ session }), checked(syncBody, request)),
+  readonly sync = asking(
+    'sync',
+    async ({ session, ...request }: Asked<'sync'>): Promise<Synced> =>
+      (await sync(this.connections, this.ids({ session }), checked(syncBody, request))).synced,
   ) as Sync;
 
   readonly context = asking(
@@ -165,6 +167,17 @@ export class Palimpsest implements PalimpsestClient {
     async ({ session, ...request }: Asked<'context'>): Promise<SessionContext<unknown, unknown>> =>
       readContext(this.connections, this.ids({ session }), checked(contextRequest, request)),
   ) as ReadContext;
+
+  /** For an API: the answer of `sync` as pieces of its JSON. @internal */
+  async syncJson({ session, ...request }: OfSession & SyncOrText): Promise<string[]> {
+    return (await sync(this.connections, this.ids({ session }), request)).pieces;
+  }
+
+  /** For an API: the tag of a context, and the context as pieces of its JSON. @internal */
+  async contextJson({ session, ...request }: Asked<'context'>): Promise<{ etag: string; pieces: string[] }> {
+    const { context, pieces } = await readContextOf(this.connections, this.ids({ session }), request);
+    return { etag: context.etag, pieces };
+  }
 
   async compact({ session, wait }: Asked<'compact'>): Promise<CompactionOutcome | null> {
     return operating.compact(this.connections, this.ids({ session }), {}, wait);

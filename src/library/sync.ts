@@ -34,11 +34,17 @@ interface Target {
   isNew: boolean;
 }
 
+/** The answer, and its JSON in pieces. */
+interface SyncedInPieces {
+  synced: Synced;
+  pieces: string[];
+}
+
 export async function sync(
   connections: Connections,
   ids: SessionIds,
   { messages, instead, ...request }: SyncOrText,
-): Promise<Synced> {
+): Promise<SyncedInPieces> {
   // A call with nothing to store reports the same mistakes.
   checkUsage(request.usage);
   if (request.at !== undefined) readInstant(request.at);
@@ -63,7 +69,7 @@ async function synchronized(
   origin: SessionIds,
   list: List,
   request: Request,
-): Promise<Synced> {
+): Promise<SyncedInPieces> {
   const { budget, onEdit = 'refuse', format } = request;
   const shape = budget === undefined ? {} : { budget };
   // Most sessions have no fork that continues them: the list is looked for at the same time.
@@ -71,6 +77,8 @@ async function synchronized(
     sessionInUse(connections, origin),
     knownPart(connections, origin, list),
   ]);
+  if (request.expectedSession !== undefined && request.expectedSession !== ids.session)
+    throw wentOn(ids.session, request.expectedSession);
   formatOfTurn({ session: origin.session, format }, row);
   const known = ids === origin ? found : await knownPart(connections, ids, list);
   const compared = row ? await compare(connections, row, list, known, shape) : wholeList(nothing);
@@ -88,16 +96,18 @@ async function synchronized(
       ? { ids: await continued(connections, origin, ids, edited), lastSeq: common.throughSeq, isNew: false }
       : { ids: { ...ids, ...(row && { incarnation: row.incarnation }) }, lastSeq, isNew: row === null };
   const stored = await storeParts(connections, origin, target, list, parts, request);
-  const read = await readContextOf(connections, target.ids, shape);
+  const { context, pieces, ...read } = await readContextOf(connections, target.ids, shape);
   const throughSeq = stored?.stored.throughSeq ?? Math.max(target.lastSeq, common.throughSeq);
   const isNoted = stored !== null || known?.items === list.items.length;
-  const unchanged = await noteHeld(connections, read, list.held, isNoted ? null : throughSeq);
-  return {
+  const unchanged = await noteHeld(connections, { context, ...read }, list.held, isNoted ? null : throughSeq);
+  const answer = {
     ...{ session: target.ids.session, known: heldItems(list, common.items) },
     stored: stored && { ...stored.stored, signalled: await stored.signalled },
     // The list may be known since another writer stored it, which came after the session was read.
-    ...{ edited, throughSeq, unchanged, context: read.context },
+    ...{ edited, throughSeq, unchanged },
   };
+  const before = `${JSON.stringify(answer).slice(0, -1)},"context":`;
+  return { synced: { ...answer, context }, pieces: [before, ...pieces, '}'] };
 }
 
 /** The session of this id, or the fork that continues it. */
@@ -174,6 +184,14 @@ async function partsOfEdited(
     );
   if (isFork) return partsOf(list, common);
   return [{ indexes, items: held.items.length, digest: held.ofBeginnings.at(-1)! }];
+}
+
+function wentOn(session: string, expected: string): PalimpsestError {
+  return new PalimpsestError(
+    'Store.ListEdited',
+    `the list is of session ${expected}, which goes on in session ${session}`,
+    { path: 'expectedSession', hint: 'Read the context again with an empty list, and add to it.' },
+  );
 }
 
 /** Reads what a fork would get: a list that cannot be stored makes none. */
@@ -267,7 +285,7 @@ function inList(error: unknown, { instead }: List, indexes: readonly number[]): 
  */
 async function noteHeld(
   { pool }: Connections,
-  { context, session }: FoundContext,
+  { context, session }: Pick<FoundContext, 'context' | 'session'>,
   held: Held,
   throughSeq: number | null,
 ): Promise<boolean> {

@@ -9,6 +9,8 @@ import type { TemporalSettings } from '../temporal/connection.js';
 /** A database, with the connection strings of its roles. */
 export interface Database extends RoleUrls {
   databaseUrl: string;
+  /** Without a pooler in between. @default `databaseUrl` */
+  directUrl?: string;
 }
 
 export interface FoundServers extends Database {
@@ -31,16 +33,18 @@ export function configOf(
     ...(databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }),
     ...(temporalAddress === undefined ? {} : { TEMPORAL_ADDRESS: temporalAddress }),
   });
-  // The roles of the configuration belong to its own database.
-  return databaseUrl === undefined ? config : { ...config, maintenanceUrl: undefined, eraserUrl: undefined };
+  // The other URLs of the configuration belong to its own database.
+  return databaseUrl === undefined
+    ? config
+    : { ...config, maintenanceUrl: undefined, eraserUrl: undefined, directUrl: undefined };
 }
 
 /**
  * Finds PostgreSQL alone. Throws `Input.Invalid`, which gives the next step, if no server is named and no embedded server runs.
  */
 export async function findDatabase(config: Config): Promise<Database> {
-  const { databaseUrl, maintenanceUrl, eraserUrl } = config;
-  if (databaseUrl !== undefined) return { databaseUrl, maintenanceUrl, eraserUrl };
+  const { databaseUrl, maintenanceUrl, eraserUrl, directUrl } = config;
+  if (databaseUrl !== undefined) return { databaseUrl, maintenanceUrl, eraserUrl, directUrl };
   return urlsFor(await embeddedPostgres(config));
 }
 
@@ -73,10 +77,11 @@ export async function findServers(config: Config): Promise<FoundServers> {
 
 /** The options with which the library connects. */
 export async function clientSettings(config: Config) {
-  const { databaseUrl, eraserUrl, temporal } = await findServers(config);
+  const { databaseUrl, eraserUrl, directUrl, temporal } = await findServers(config);
   return {
     databaseUrl,
     eraserUrl,
+    directUrl,
     temporal,
     queuePrefix: config.queuePrefix,
     database: config.database,

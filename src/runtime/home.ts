@@ -93,6 +93,11 @@ export function packageRoot(): string {
   }
 }
 
+/** The path of a file of the build, if the build runs; null if the sources run. */
+export function builtFile(name: string): string | null {
+  return import.meta.url.endsWith('.js') ? path.join(packageRoot(), 'dist', name) : null;
+}
+
 /** The version of this package, e.g. `0.1.0`. */
 export function packageVersion(): string {
   const text = readFileSync(path.join(packageRoot(), 'package.json'), 'utf8');

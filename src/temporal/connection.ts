@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs';
 import { Client, Connection, isGrpcServiceError, type TLSConfig } from '@temporalio/client';
-import { NativeConnection } from '@temporalio/worker';
 import { z } from 'zod';
 import { type PayloadKey, payloadKeysSchema } from '../config/payload-keys.js';
 import { invalid, networkReason, PalimpsestError } from '../errors.js';
@@ -33,11 +32,11 @@ export interface TemporalSettings {
   payloadKeys?: readonly PayloadKey[];
 }
 
-const connectTimeoutMs = 5_000;
+export const connectTimeoutMs = 5_000;
 const example = "e.g. { address: 'localhost:7233' }";
 
 /** Throws `Input.Invalid` if a file cannot be read, or if the settings contradict each other. */
-function connectionOptions({ address, apiKey, tls, ...own }: TemporalSettings) {
+export function connectionOptions({ address, apiKey, tls, ...own }: TemporalSettings) {
   const { caFile, certFile, keyFile, serverName } = own;
   if ((certFile === undefined) !== (keyFile === undefined))
     throw invalid(
@@ -88,7 +87,7 @@ export function checkTemporalSettings(settings: unknown): void {
   if (error) throw complain(error, settingsSchema.describe(example), settings, 'temporal');
 }
 
-function unreachable(settings: TemporalSettings, cause: unknown): PalimpsestError {
+export function unreachable(settings: TemporalSettings, cause: unknown): PalimpsestError {
   const { address, apiKey, tls = apiKey !== undefined, caFile, certFile, serverName } = settings;
   const reason = networkReason(cause) ?? reasonOf(cause).message;
   const encrypted = tls || [caFile, certFile, serverName].some((given) => given !== undefined);
@@ -117,32 +116,6 @@ export async function connectClient(settings: TemporalSettings): Promise<Client>
     throw unreachable(settings, error);
   }
   return new Client({ connection, namespace, dataConverter: dataConverterOf(settings) });
-}
-
-/** Opens the worker's own connection. Throws `Temporal.Unavailable`. */
-export async function connectWorker(settings: TemporalSettings): Promise<NativeConnection> {
-  checkTemporalSettings(settings);
-  const options = connectionOptions(settings);
-  try {
-    return await NativeConnection.connect(options);
-  } catch (error) {
-    throw unreachable(settings, error);
-  }
-}
-
-/** Throws `Temporal.Unavailable` if the server does not answer for the namespace within seconds. */
-export async function reachNamespace(
-  connection: NativeConnection,
-  settings: TemporalSettings,
-): Promise<void> {
-  const { namespace = 'default' } = settings;
-  try {
-    await connection.withDeadline(Date.now() + connectTimeoutMs, () =>
-      connection.workflowService.describeNamespace({ namespace }),
-    );
-  } catch (error) {
-    throw unreachable(settings, error);
-  }
 }
 
 /** `IndexedValueType` of the server's API (temporal/api/enums/v1/common.proto). */

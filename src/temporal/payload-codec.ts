@@ -3,12 +3,13 @@
  * memos, summaries of steps, and the messages of failures.
  */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
-import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
 import { ApplicationFailure, type DataConverter, type Payload, type PayloadCodec } from '@temporalio/common';
 import proto from '@temporalio/proto';
 import { bytesOf, type PayloadKey, payloadKeysSchema } from '../config/payload-keys.js';
 import { invalid, type FailureType } from '../errors.js';
 import { complain } from '../policy/issues.js';
+import { builtFile, packageRoot } from '../runtime/home.js';
 
 const { Payload: PayloadMessage } = proto.temporal.api.common.v1;
 
@@ -62,7 +63,8 @@ export function dataConverterOf({
 
 /** The module with which workers, and the bundle of the workflows, put the texts of failures into payloads. */
 export function failureConverterPath(): string {
-  return fileURLToPath(new URL('failure-converter.cjs', import.meta.url));
+  const file = 'src/temporal/failure-converter.cjs';
+  return builtFile(file) ?? join(packageRoot(), file);
 }
 
 function codecOf(keys: readonly PayloadKey[], namespace: string): PayloadCodec {

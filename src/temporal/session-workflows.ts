@@ -90,16 +90,14 @@ export class SessionWorkflows {
   }
 
   /**
-   * With `wait`, waits for the outcome until `signal` is aborted. Without, returns null once the workflow has accepted the
-   * request. Throws the compaction's failure or `Temporal.Unavailable`.
+   * Resolves once the workflow has accepted the request, to a function that waits for the outcome until `signal` is aborted. Both
+   * throw `Temporal.Unavailable`; the function also throws the compaction's failure.
    */
-  compact(
+  requestCompaction(
     ids: SessionIds,
     idleAfterMs: number,
-    request: CompactRequest = {},
-    wait = true,
-    signal?: AbortSignal,
-  ): Promise<CompactAnswer> {
+    request: CompactRequest,
+  ): Promise<(signal: AbortSignal) => Promise<CompactAnswer>> {
     const startWorkflowOperation = new WithStartWorkflowOperation<Workflow>('session', {
       ...this.startOptions(ids, idleAfterMs),
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
@@ -114,8 +112,7 @@ export class SessionWorkflows {
           args: [request],
         }),
       );
-      if (!wait) return null;
-      return signal ? this.client.withAbortSignal(signal, () => update.result()) : update.result();
+      return (signal) => typed(() => this.client.withAbortSignal(signal, () => update.result()));
     });
   }
 

@@ -1,10 +1,11 @@
 import { orchestrates, type WorkerRole } from '../config/schema.js';
 import { configuredModels, embeddingsOf, type Config } from '../config/config.js';
-import { createLogger, installRuntime } from '../process/logging.js';
+import { createLogger } from '../process/logging.js';
 import { Metrics } from '../process/metrics.js';
 import { startStatusServer, type StatusServer } from '../process/readiness.js';
 import type { Database } from '../process/servers.js';
 import type { TemporalSettings } from '../temporal/connection.js';
+import { installRuntime } from './runtime.js';
 import { startWorker, type RunningWorker, type WorkerSettings } from './worker.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 

@@ -2,9 +2,8 @@ import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import type { PayloadKey } from '../config/payload-keys.js';
-import { packageRoot } from '../runtime/home.js';
+import { builtFile, packageRoot } from '../runtime/home.js';
 import { failureConverterPath } from '../temporal/payload-codec.js';
 import { bundleWorkflowCode, type WorkflowBundleOption } from '@temporalio/worker';
 
@@ -17,8 +16,8 @@ export async function loadWorkflowBundle(
   cacheDir?: string,
 ): Promise<WorkflowBundleOption> {
   const encodesFailures = payloadKeys.length > 0;
-  const built = builtBundle(encodesFailures);
-  if (existsSync(built)) return { codePath: built };
+  const built = builtFile(bundleFile(encodesFailures));
+  if (built !== null && existsSync(built)) return { codePath: built };
   if (cacheDir === undefined) return { code: await bundle(encodesFailures) };
 
   const codePath = join(cacheDir, `${bundleName(encodesFailures)}-${await sourceHash()}.js`);
@@ -34,20 +33,18 @@ export async function loadWorkflowBundle(
 const bundleName = (encodesFailures: boolean) =>
   encodesFailures ? 'workflow-bundle-encoded' : 'workflow-bundle';
 
-/** The file of the build. */
-export function builtBundle(encodesFailures: boolean): string {
-  return fileURLToPath(new URL(`../${bundleName(encodesFailures)}.js`, import.meta.url));
-}
+/** Name of the file in the folder of the build. */
+export const bundleFile = (encodesFailures: boolean): string => `${bundleName(encodesFailures)}.js`;
 
 /**
- * Bundles the workflows next to this file, from sources or compiled code. `encodesFailures`: the messages of failures are put into
+ * Bundles the workflows, from sources or compiled code. `encodesFailures`: the messages of failures are put into
  * payloads, for the codec to encrypt.
  */
 export async function bundle(encodesFailures: boolean): Promise<string> {
   const silent = () => undefined;
   const logger = { log: silent, trace: silent, debug: silent, info: silent, warn: silent, error: silent };
   const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
-  const workflowsPath = fileURLToPath(new URL(`../../workflows/index.${extension}`, import.meta.url));
+  const workflowsPath = join(packageRoot(), 'workflows', `index.${extension}`);
   const { code } = await bundleWorkflowCode({
     ...{ workflowsPath, logger },
     ...(encodesFailures ? { failureConverterPath: failureConverterPath() } : {}),

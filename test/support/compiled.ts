@@ -37,7 +37,7 @@ export function compileSources(folder: string, workflowBundle: string): void {
       const source = path.join(entry.parentPath, entry.name);
       if (entry.isFile()) compile(source, path.join(folder, path.relative(root, source)));
     }
-  replace(path.join(folder, 'src', 'workflow-bundle.js'), readFileSync(workflowBundle));
+  replace(path.join(folder, 'workflow-bundle.js'), readFileSync(workflowBundle));
   // `package.json` names files in `dist`.
   if (!existsSync(path.join(folder, 'dist'))) symlinkSync('.', path.join(folder, 'dist'));
   for (const name of linked)

@@ -19,8 +19,10 @@ export interface DoomedWorker {
   modelUrl: string;
   /** Time limits of its connections to PostgreSQL. */
   timeouts?: DatabaseTimeouts;
-  /** When the process ends itself. Absent: it runs until it is killed from outside. */
-  die?: { when: 'before' | 'after'; activity: string; nth: number };
+  /**
+   * When the process ends itself; `within`: when the activity stores a compaction. Absent: it runs until it is killed from outside.
+   */
+  die?: { when: 'before' | 'within' | 'after'; activity: string; nth: number };
   /**
    * The process stops itself right before the activity's first `begin` or `commit`, once for each session whose id begins with
    * `sessions`.
@@ -50,11 +52,21 @@ function stopBefore(statement: unknown): void {
   process.kill(process.pid, 'SIGSTOP');
 }
 
+/** The activity that ends the process is running. */
+let dying = false;
+
+function dieWithin(statement: unknown): void {
+  const { text = statement } = (typeof statement === 'object' ? statement : {}) as { text?: unknown };
+  if (dying && typeof text === 'string' && text.startsWith('insert into "palimpsest"."compactions"'))
+    process.kill(process.pid, 'SIGKILL');
+}
+
 dependencies.pool.on('connect', (client) => {
   const { query } = client;
   Object.assign(client, {
     query: (...given: unknown[]) => {
       stopBefore(given[0]);
+      dieWithin(given[0]);
       return Reflect.apply(query, client, given);
     },
   });
@@ -84,6 +96,7 @@ function doomed<T extends Record<string, (input: never) => Promise<unknown>>>(ac
     async (input: never) => {
       const last = name === die?.activity && ++runs === die.nth;
       if (last && die.when === 'before') process.kill(process.pid, 'SIGKILL');
+      dying ||= last && die.when === 'within';
       const result = await stopping(name, input, () => run(input));
       if (last) process.kill(process.pid, 'SIGKILL');
       return result;

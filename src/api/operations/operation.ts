@@ -35,7 +35,12 @@ interface Call<Params, Query, Body> {
   headers: Headers;
 }
 
-/** An answer other than the usual JSON. */
+/** A JSON value that has been written already, in pieces. */
+export class JsonPieces {
+  constructor(readonly pieces: readonly string[]) {}
+}
+
+/** An answer other than the usual JSON. `body` is a value to be written as JSON, or `JsonPieces`. */
 export class Reply {
   constructor(
     readonly status: number,

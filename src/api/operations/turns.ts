@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { invalid } from '../../errors.js';
-import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
+import { JsonPieces, jsonMediaType, ofSession, operation, Reply } from './operation.js';
 import { contextRequest, sessionContext } from '../../contract/context.js';
 import { syncBody, synced } from '../../contract/sync.js';
 import { appendedTurn, turnBody } from '../../contract/turns.js';
@@ -50,7 +50,7 @@ export const turns = [
     failures: ['Store.ListEdited', 'Store.StaleAppend', 'Tenant.BeyondLimit', 'Budget.Unreachable'],
     handle: async ({ client, access, params, body }) => {
       needScope(access, 'read');
-      return client.sync({ ...body, ...params } as Parameters<typeof client.sync>[0]);
+      return new Reply(200, new JsonPieces(await client.syncJson({ ...body, ...params })));
     },
   }),
   operation({
@@ -78,11 +78,12 @@ export const turns = [
     waits: ({ wait }) => wait !== undefined && wait > 0,
     handle: async ({ client, params, query: { wait, ...shape }, headers }) => {
       const known = entityTags(headers['if-none-match']);
-      const context = await client.context({ ...params, ...shape, ...(wait ? { waitMs: wait } : {}) });
+      const waiting = wait ? { waitMs: wait } : {};
+      const { etag: tag, pieces } = await client.contextJson({ ...params, ...shape, ...waiting });
       // The tag is weak: two contexts with the same messages may differ in other fields.
-      const etag = `W/"${context.etag}"`;
-      if (known.includes('*') || known.includes(context.etag)) return new Reply(304, undefined, { etag });
-      return new Reply(200, context, { etag });
+      const etag = `W/"${tag}"`;
+      if (known.includes('*') || known.includes(tag)) return new Reply(304, undefined, { etag });
+      return new Reply(200, new JsonPieces(pieces), { etag });
     },
   }),
 ];

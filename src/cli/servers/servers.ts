@@ -67,11 +67,14 @@ export async function openServers(config: Config, say: (line: string) => void): 
 }
 
 function databaseOf(
-  { databaseUrl, maintenanceUrl, eraserUrl }: Config,
+  { databaseUrl, maintenanceUrl, eraserUrl, directUrl }: Config,
   embedded: string,
 ): Pick<Servers, 'database' | 'owner'> {
   if (databaseUrl !== undefined)
-    return { database: { databaseUrl, maintenanceUrl, eraserUrl }, owner: { url: databaseUrl } };
+    return {
+      database: { databaseUrl, maintenanceUrl, eraserUrl, directUrl },
+      owner: { url: databaseUrl },
+    };
   return { database: urlsFor(embedded), owner: { url: embedded, roles: passwordsFor(embedded) } };
 }
 

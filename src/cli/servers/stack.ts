@@ -3,7 +3,8 @@ import pino from 'pino';
 import type { RunningApi } from '../../api/server.js';
 import { configuredModels, embeddingsOf, identityOf, type Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
-import { createLogger, installRuntime, type InstalledRuntime } from '../../process/logging.js';
+import { createLogger } from '../../process/logging.js';
+import { installRuntime, type InstalledRuntime } from '../../worker/runtime.js';
 import { Metrics, type RequestFigures } from '../../process/metrics.js';
 import type { StatusServer } from '../../process/readiness.js';
 import { Palimpsest } from '../../library/palimpsest.js';
@@ -79,6 +80,7 @@ export async function openStack(
     palimpsest = await Palimpsest.connect({
       databaseUrl: database.databaseUrl,
       eraserUrl: database.eraserUrl,
+      directUrl: database.directUrl,
       temporal,
       queuePrefix: config.queuePrefix,
       poolSize: config.api.databaseConnections,

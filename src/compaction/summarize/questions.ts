@@ -188,12 +188,16 @@ export function mergeQuestion(
       const asked = { digests: texts, key, maxTokens, prompt: asking.prompt };
       const request = root ? foldRequest({ ...asked, previous: before }) : mergeRequest(asked);
       const empty = { ...asked, digests: [] };
-      const ground = () =>
-        groundOf([before, ...texts], root ? foldRequest({ ...empty, previous: null }) : mergeRequest(empty));
+      const ground = once(() =>
+        groundOf([before, ...texts], root ? foldRequest({ ...empty, previous: null }) : mergeRequest(empty)),
+      );
       const inputTokens = coveredTokens + (before === null ? 0 : counter.count(before));
       return {
         request,
-        tokens: once(() => countRequest(request, counter)),
+        tokens: once(() => {
+          ground();
+          return countRequest(request, counter);
+        }),
         accept: (answer) =>
           storable(asking, answer, {
             ...{ kind: root ? 'draft' : 'digest', maxTokens, inputTokens },

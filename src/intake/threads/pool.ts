@@ -5,6 +5,7 @@
  */
 import { availableParallelism } from 'node:os';
 import { Worker, type TransferListItem } from 'node:worker_threads';
+import { builtFile } from '../../runtime/home.js';
 import { PalimpsestError, type FailureDetails, type FailureType } from '../../errors.js';
 import type { Jobs } from './jobs.js';
 import { TaskQueue } from './queue.js';
@@ -109,8 +110,8 @@ function failureOf(error: unknown): unknown {
 /** The compiled file of a thread runs directly. From source, the thread must load tsx first, which it does not inherit. */
 function newWorker(): Worker {
   const resourceLimits = { maxOldGenerationSizeMb: mostHeapMb };
-  if (import.meta.url.endsWith('.js'))
-    return new Worker(new URL('./thread.js', import.meta.url), { resourceLimits });
+  const built = builtFile('src/intake/threads/thread.js');
+  if (built !== null) return new Worker(built, { resourceLimits });
   const source = JSON.stringify(new URL('./thread.ts', import.meta.url).href);
   const loader = JSON.stringify(import.meta.resolve('tsx/esm/api'));
   const script = `import(${loader}).then(({ register }) => { register(); return import(${source}); })`;

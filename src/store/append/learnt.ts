@@ -12,7 +12,7 @@ import { checkId } from '../../contract/ids.js';
 import type { Transaction } from '../connection/transaction.js';
 
 /** A compaction that was committed this shortly before the previous turn may have waited for that turn. */
-const COMMIT_MARGIN = '5 seconds';
+const commitMargin = "interval '5 seconds'";
 
 /** Null if nothing was reported. Throws `Input.Invalid` with the path of the field. */
 export function checkUsage(report: unknown): ReportedUsage | null {
@@ -24,13 +24,13 @@ export function checkUsage(report: unknown): ReportedUsage | null {
 /**
  * Returns the row with what this turn changes: the running mean, the calibration and, if the present sizes were wrong, the
  * budget, `measureAt…` and a new policy version. The caller updates the counters of messages. `session` is the locked row
- * before the turn.
+ * before the turn, and `moved` says of it what `hasMoved` does.
  */
 export async function progressed(
-  tx: Transaction,
   session: SessionRow,
   policy: Policy,
   turn: ReportedTurn,
+  moved: () => boolean | Promise<boolean>,
 ): Promise<SessionRow> {
   const size = turn.tokens.reduce((sum, tokens) => sum + tokens, 0);
   const row = {
@@ -39,7 +39,7 @@ export async function progressed(
     meanTurnTokens: meanTurn({ turns: session.turns, mean: session.meanTurnTokens }, size),
   };
   const request = requestOf(turn, policy, session);
-  if (request !== null && !(await hasMoved(tx, session))) {
+  if (request !== null && !(await moved())) {
     const key = calibrationKey(turn.usage?.model ?? policy.model, session.tokenizer);
     row.calibration = calibrated(row.calibration, key, request);
   }
@@ -63,15 +63,20 @@ export async function progressed(
  * Whether a compaction came between the previous turn and this one. If so, the request that the usage belongs to may still have
  * contained the replaced messages.
  */
-async function hasMoved({ query }: Transaction, session: SessionRow): Promise<boolean> {
+export async function hasMoved({ query }: Transaction, session: SessionRow): Promise<boolean> {
   if (session.generation === 0) return false;
-  const [found] = await query<{ moved: boolean }>(
-    `select head.created_at > coalesce(
-       (select created_at from palimpsest.turns
-        where tenant_id = $1 and session_id = $2 and from_seq < $4 order by from_seq desc limit 1)
-       - $5::interval, '-infinity') as moved
-     from palimpsest.compactions head where tenant_id = $1 and session_id = $2 and generation = $3`,
-    [session.tenant, session.session, session.generation, session.nextSeq, COMMIT_MARGIN],
-  );
+  const { tenant, session: name, generation, nextSeq } = session;
+  const statement = `select ${movedSince('$1', '$2', '$3', previousTurnAt('$1', '$2', '$4'))} as moved`;
+  const [found] = await query<{ moved: boolean | null }>(statement, [tenant, name, generation, nextSeq]);
   return found?.moved ?? true;
 }
+
+/** An expression: when the turn before this seq was stored. */
+export const previousTurnAt = (tenant: string, session: string, nextSeq: string): string =>
+  `(select last.created_at from palimpsest.turns last where last.tenant_id = ${tenant} and last.session_id = ${session}
+    and last.from_seq < ${nextSeq} order by last.from_seq desc limit 1)`;
+
+/** An expression: whether this generation was committed after a turn of that time, or shortly before. */
+export const movedSince = (tenant: string, session: string, generation: string, turnAt: string): string =>
+  `(select head.created_at > coalesce(${turnAt} - ${commitMargin}, '-infinity') from palimpsest.compactions head
+    where head.tenant_id = ${tenant} and head.session_id = ${session} and head.generation = ${generation})`;

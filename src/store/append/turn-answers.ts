@@ -81,7 +81,7 @@ function meaningOf(policy: PolicyInput): string {
 export async function repeatedTurn(
   { query }: Transaction,
   turn: TurnInput,
-  { sha256 }: PreparedTurn,
+  prepared: PreparedTurn,
   session: SessionRow,
 ): Promise<AppendResult | null> {
   const [stored] = await query<{ from_seq: number; through_seq: number; sha256: string }>(
@@ -89,14 +89,23 @@ export async function repeatedTurn(
      where tenant_id = $1 and session_id = $2 and turn_id = $3`,
     [turn.tenant, turn.session, turn.turnId],
   );
-  if (!stored) return null;
+  return stored ? answerToStored(turn, prepared, session, stored) : null;
+}
+
+/** The answer to a turn that is stored already. Throws `Store.TurnConflict` if its messages differ. */
+export function answerToStored(
+  turn: TurnInput,
+  { sha256 }: PreparedTurn,
+  session: SessionRow,
+  stored: { from_seq: number; through_seq: number; sha256: string },
+): AppendResult {
   if (stored.sha256 === sha256) {
     return answer(
       turn,
       session,
       policyOf(session.policy),
       { fromSeq: stored.from_seq, throughSeq: stored.through_seq },
-      { before: null, opens: stored.from_seq === 1 },
+      null,
     );
   }
   throw new PalimpsestError(
@@ -110,16 +119,13 @@ export async function repeatedTurn(
   );
 }
 
-/**
- * `before`: context tokens before this turn; null if it was stored before. `opens`: the turn is the first one of a session or
- * fork, or reopens a closed session.
- */
+/** `before`: the session before this turn; null if the turn was stored before. */
 export function answer(
   { turnId }: TurnInput,
   session: SessionRow,
   policy: Policy,
   range: { fromSeq: number; throughSeq: number },
-  { before, opens }: { before: number | null; opens: boolean },
+  before: SessionRow | null,
 ): AppendResult {
   const { liveTokens, liveMessages, measureAtTokens, measureAtMessages } = session;
   const { generation, incarnation, policyVersion } = session;
@@ -127,12 +133,14 @@ export function answer(
   const due =
     (measureAtTokens !== null && liveTokens >= measureAtTokens) ||
     (measureAtMessages !== null && liveMessages >= measureAtMessages) ||
-    (before !== null && measureAtTokens !== null && comesClose(policy, measureAtTokens, before, liveTokens));
+    (before !== null &&
+      measureAtTokens !== null &&
+      comesClose(policy, measureAtTokens, before.liveTokens, liveTokens));
   return {
     turnId,
     ...range,
     due,
-    tells: due || opens || signal === 'always',
+    tells: due || signal === 'always' || (before === null ? range.fromSeq === 1 : opens(before)),
     repeated: before === null,
     liveTokens,
     liveMessages,
@@ -148,4 +156,10 @@ export function answer(
 function comesClose(policy: Policy, mark: number, before: number, after: number): boolean {
   const from = eagerFrom(mark);
   return isEager(policy) && before < from && after >= from;
+}
+
+/** Whether the next turn is the first one of a new session or of a fork, or reopens a closed session. */
+function opens({ nextSeq, forkOf, closedAt, createdAt, updatedAt }: SessionRow): boolean {
+  const untouched = updatedAt.getTime() === createdAt.getTime();
+  return nextSeq === 1 || closedAt !== null || (forkOf !== null && untouched);
 }

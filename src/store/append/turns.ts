@@ -8,37 +8,35 @@ import { invalid, isFailure, type PalimpsestError } from '../../errors.js';
 import { policyOf } from '../../policy/layers.js';
 import { parsePolicy } from '../../policy/schema.js';
 import { assertWithinLimits, type TenantLimits } from '../../policy/tenant-limits.js';
-import type { ReportedUsage } from '../../tokens/reported-usage.js';
 import { defined, upToDate } from '../sessions/configure.js';
 import { countAll, turnToCount } from '../../intake/count.js';
 import { serialize, type PreparedTurn } from '../../intake/prepare.js';
-import { checkUsage, progressed } from './learnt.js';
+import { appendAtOnce } from './at-once.js';
+import { insertTurn, type ReadTurn } from './insert-turn.js';
+import { checkUsage, hasMoved, progressed } from './learnt.js';
 import { erasedSince } from '../sessions/erasures.js';
 import {
   forget,
   insertSession,
   type KnownSession,
   lockSession,
-  noticedBy,
   readSession,
   recall,
   remember,
 } from '../sessions/session-table.js';
 import { noteLists } from './known-lists.js';
+import { noteSeen, type SeenSession } from './seen-sessions.js';
 import { answer, moved, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
 import { replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
 import { lockSessions, noteStored, refusalOfBytes, refusalOfSession } from '../tenants/storage.js';
 import { checkId, type SessionIds } from '../../contract/ids.js';
-import { prepared, withSession, type Transaction } from '../connection/transaction.js';
+import { withSession, type Transaction } from '../connection/transaction.js';
 import type { TurnInput } from './turn-input.js';
 
-/** A turn after its policy, usage and time were read. */
-type ReadTurn = Omit<TurnInput, 'usage'> & { usage?: ReportedUsage };
-
 /**
- * Stores one turn and the session's new counters in one short transaction, and sends no other query if this
- * process knows the session. A repeated turn is stored once and gets the same answer. The first turn creates the
+ * Stores one turn and the session's new counters: with one statement if this process has seen the session's present row, else in
+ * one short transaction. A repeated turn is stored once and gets the same answer. The first turn creates the
  * session. Tokens are counted before the transaction begins.
  * Throws `Input.Invalid`, `Input.TooLarge`, `Tenant.BeyondLimit`, `Store.TurnConflict`, `Store.StaleAppend`,
  * `Store.Unavailable`; after such a failure nothing is stored.
@@ -87,10 +85,15 @@ async function store(
     const fresh = known ? null : newSession(turn, tenant, format);
     const { tokenizer } = known ?? fresh!.settings;
     const { warnings, ...prepared } = await read.counted(tokenizer);
-    const outcome = await withSession(pool, turn, (tx) => append(tx, turn, { ...prepared, format }, fresh));
-    if ('turnId' in outcome) {
+    const whole = { ...prepared, format };
+    const atOnce = await appendAtOnce(pool, turn, whole);
+    const outcome = atOnce
+      ? { result: atOnce }
+      : await withSession(pool, turn, (tx) => append(tx, turn, whole, fresh));
+    if ('result' in outcome) {
       remember(pool, turn, { format, tokenizer });
-      return { ...outcome, warnings };
+      if (outcome.seen) noteSeen(pool, outcome.seen);
+      return { ...outcome.result, warnings };
     }
     // After the counting, another tokenizer or policy was configured, or another writer created the session.
     known = await upToDate(pool, outcome);
@@ -141,7 +144,7 @@ async function append(
   turn: ReadTurn,
   prepared: PreparedTurn & { format: FormatName },
   fresh: NewSession | null,
-): Promise<AppendResult | SessionRow> {
+): Promise<{ result: AppendResult; seen?: SeenSession } | SessionRow> {
   const session = await begin(tx, turn, fresh);
   if (turn.receivedAt && (await erasedSince(tx.query, turn, turn.receivedAt))) throw replaced(turn);
   const refusal =
@@ -156,14 +159,14 @@ async function append(
     session.outdatedSizes
   ) {
     const repeated = await repeatedTurn(tx, turn, prepared, session);
-    if (repeated) return repeated;
+    if (repeated) return { result: repeated };
     if (refusal) throw refusal;
     return session;
   }
   const inserted = await insert(tx, turn, prepared, session);
-  if (inserted) return inserted.result;
+  if (inserted) return inserted;
   const repeated = await repeatedTurn(tx, turn, prepared, session);
-  if (repeated) return repeated;
+  if (repeated) return { result: repeated };
   throw new Error(`turn ${turn.turnId} was not inserted, and no stored turn was found`);
 }
 
@@ -216,27 +219,17 @@ async function insert(
   turn: ReadTurn,
   prepared: PreparedTurn,
   session: SessionRow,
-): Promise<{ result: AppendResult; row: SessionRow } | null> {
+): Promise<{ result: AppendResult; row: SessionRow; seen: SeenSession } | null> {
   const range = { fromSeq: session.nextSeq, throughSeq: session.nextSeq + prepared.roles.length - 1 };
   const policy = policyOf(session.policy);
-  const next = await progressed(tx, session, policy, { ...prepared, usage: turn.usage });
-  const [live] = await insertTurn(tx, turn, prepared, session, next, range);
-  if (!live) return null;
+  const reported = { ...prepared, usage: turn.usage };
+  const next = await progressed(session, policy, reported, () => hasMoved(tx, session));
+  const stored = await insertTurn(tx, turn, prepared, session, next);
+  if (!stored) return null;
+  const { row } = stored;
   if (turn.list) await noteLists(tx.query, turn, [{ ...turn.list, throughSeq: range.throughSeq }]);
   noteStored(tx, turn.tenant, bytesOf(prepared));
-  const row = {
-    ...next,
-    ...{ liveTokens: live.tokens, liveMessages: live.messages, nextSeq: range.throughSeq + 1 },
-    systemThroughSeq: systemThrough(session, prepared.roles),
-  };
-  const known = { before: session.liveTokens, opens: opens(session) };
-  return { result: answer(turn, row, policy, range, known), row };
-}
-
-/** True if the session is new, a fork without a turn of its own, or closed. */
-function opens({ nextSeq, forkOf, closedAt, createdAt, updatedAt }: SessionRow): boolean {
-  const untouched = updatedAt.getTime() === createdAt.getTime();
-  return nextSeq === 1 || closedAt !== null || (forkOf !== null && untouched);
+  return { result: answer(turn, row, policy, range, session), row, seen: stored };
 }
 
 /** Thrown to roll the transaction back. */
@@ -288,94 +281,4 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
     if (error instanceof NotInARow) return false;
     throw error;
   }
-}
-
-/** Inserts a turn with one statement. Returns no row if a turn with this id exists already. */
-function insertTurn(
-  { query }: Transaction,
-  turn: ReadTurn,
-  prepared: PreparedTurn,
-  session: SessionRow,
-  next: SessionRow,
-  { fromSeq, throughSeq }: { fromSeq: number; throughSeq: number },
-): Promise<{ tokens: number; messages: number }[]> {
-  return query<{ tokens: number; messages: number }>(insertTurnStatement, [
-    turn.tenant,
-    turn.session,
-    turn.turnId,
-    fromSeq,
-    throughSeq,
-    prepared.sha256,
-    prepared.roles,
-    prepared.calls,
-    prepared.answers,
-    prepared.empties,
-    prepared.tokens,
-    prepared.hashes,
-    prepared.bodies,
-    systemThrough(session, prepared.roles),
-    prepared.tokens.reduce((sum, tokens) => sum + tokens, 0),
-    next.turns,
-    next.meanTurnTokens,
-    JSON.stringify(next.calibration),
-    next.appliedFactor,
-    next.appliedOverhead,
-    next.budget,
-    next.measureAtTokens,
-    next.measureAtMessages,
-    next.policyVersion,
-    !turn.imported,
-    prepared.times.map((time) => time ?? turn.at ?? null),
-  ]);
-}
-
-/**
- * All bodies travel in one text, one per line: JSON never holds a raw line feed, and parsing an array literal takes
- * ten times as long (12 MB: 0.9 s).
- */
-const insertTurnStatement = prepared(
-  'insert_turn',
-  `
-with turn as (
-  insert into palimpsest.turns (tenant_id, session_id, turn_id, from_seq, through_seq, sha256)
-  values ($1, $2, $3, $4, $5, decode($6, 'hex'))
-  on conflict (tenant_id, session_id, turn_id) do nothing
-  returning turn_id
-), stored as (
-  insert into palimpsest.messages
-    (tenant_id, session_id, seq, turn_id, role, calls, answers, empty, tokens, sha256, body, at)
-  select $1, $2, $4::int + ordinality - 1, turn_id, role, calls, answers, empty, tokens, decode(sha256, 'hex'), body, at
-  from turn, unnest($7::text[], $8::text[], $9::text[], $10::boolean[], $11::int[], $12::text[], string_to_array($13::text, chr(10)), $26::timestamptz[])
-    with ordinality as new (role, calls, answers, empty, tokens, sha256, body, at, ordinality)
-)
-update palimpsest.sessions set
-  next_seq = $5::int + 1,
-  system_through_seq = $14,
-  live_tokens = live_tokens + $15,
-  live_messages = live_messages + $5::int - $4::int + 1,
-  turns = $16,
-  stored_bytes = stored_bytes + octet_length($13::text) - ($5::int - $4::int),
-  mean_turn_tokens = $17,
-  calibration = $18,
-  applied_factor = $19,
-  applied_overhead = $20,
-  budget = $21,
-  measure_at_tokens = $22,
-  measure_at_messages = $23,
-  policy_version = $24,
-  overdue_at = case
-    when $25 and (live_tokens + $15 >= $22::bigint or live_messages + $5::int - $4::int + 1 >= $23::bigint)
-    then coalesce(overdue_at, ${noticedBy}) else overdue_at end,
-  closed_at = null,
-  updated_at = now()
-from turn
-where tenant_id = $1 and session_id = $2
-returning live_tokens as tokens, live_messages as messages`,
-);
-
-/** System and developer messages are leading messages until a message of another role follows. */
-function systemThrough({ systemThroughSeq, nextSeq }: SessionRow, roles: readonly string[]): number {
-  if (systemThroughSeq !== nextSeq - 1) return systemThroughSeq;
-  const leading = roles.findIndex((role) => role !== 'system' && role !== 'developer');
-  return systemThroughSeq + (leading === -1 ? roles.length : leading);
 }

@@ -1,5 +1,16 @@
 import { createHash } from 'node:crypto';
-import { and, asc, desc, eq, getTableColumns, gt, isNotNull, type SQL } from 'drizzle-orm';
+import {
+  and,
+  asc,
+  desc,
+  eq,
+  getTableColumns,
+  gt,
+  inArray,
+  isNotNull,
+  notInArray,
+  type SQL,
+} from 'drizzle-orm';
 import type { Pool } from 'pg';
 import type { Head } from '../../context/view/view.js';
 import type { ChatMessage } from '../../conversation/message.js';
@@ -51,8 +62,29 @@ export function findCommitOf(pool: Pool, ids: SessionIds, runId: string): Promis
   return findCompaction(pool, ids, eq(compactions.runId, runId));
 }
 
+/**
+ * The first compaction after this generation that answers a request to compact, or to resummarize: by the session's own workflow,
+ * not by an operator's call or a backfill. Null if there is none.
+ */
+export async function compactionAfter(
+  pool: Pool,
+  ids: SessionIds,
+  generation: number,
+  resummarize: boolean,
+): Promise<CompactionOutcome | null> {
+  const reasons = resummarize
+    ? inArray(compactions.reason, ['resummarize'])
+    : notInArray(compactions.reason, ['resummarize', 'restore', 'redact', 'backfill']);
+  const [first] = await factsWhere(pool, ids, and(gt(compactions.generation, generation), reasons));
+  return first ? outcomeOf(first) : null;
+}
+
 /** Lists the compactions of the session without the genesis, oldest first. */
-export async function listCompactions(pool: Pool, ids: SessionIds): Promise<CompactionFacts[]> {
+export function listCompactions(pool: Pool, ids: SessionIds): Promise<CompactionFacts[]> {
+  return factsWhere(pool, ids, gt(compactions.generation, 0));
+}
+
+async function factsWhere(pool: Pool, ids: SessionIds, which: SQL | undefined): Promise<CompactionFacts[]> {
   const { tenantId, sessionId, snapshot, ledger, state, head, layout, coverage, ...facts } =
     getTableColumns(compactions);
   void [snapshot, ledger, state, head, layout, coverage];
@@ -60,7 +92,7 @@ export async function listCompactions(pool: Pool, ids: SessionIds): Promise<Comp
     db
       .select(facts)
       .from(compactions)
-      .where(and(eq(tenantId, ids.tenant), eq(sessionId, ids.session), gt(compactions.generation, 0)))
+      .where(and(eq(tenantId, ids.tenant), eq(sessionId, ids.session), which))
       .orderBy(asc(compactions.generation)),
   );
   return rows.map(({ headTokens, ...row }) => ({ ...row, tokens: sum(headTokens) }));

@@ -58,7 +58,11 @@ const keepAliveAfterMs = 10_000;
  * Closes the socket if the login fails. `pg` would leave it open, and the server would wait a minute for the rest of the login;
  * meanwhile every `create database` and `drop database` on that server waits as well.
  */
-class Client extends pg.Client {
+export class Client extends pg.Client {
+  /** Of pg; its types leave them out. */
+  declare readonly ref: () => void;
+  declare readonly unref: () => void;
+
   constructor(config?: pg.ClientConfig) {
     super(config);
     endOnUnreadable(this.connection as unknown as Attaching);

@@ -64,6 +64,21 @@ export function withSession<T>(
   return transact(pool, { tenant }, { session: { tenant, session } }, work);
 }
 
+/**
+ * Statements about one session, each a transaction of its own in one round trip. They run in the order of `withSession`.
+ */
+export function withStatements<T>(
+  pool: Pool,
+  { tenant, session }: { tenant: string; session: string },
+  work: (query: Query) => Promise<T>,
+): Promise<T> {
+  return preparing(pool, (isPreparing) =>
+    withConnection(pool, { session: { tenant, session } }, (client) =>
+      work(queryOn(ofTenant(tenant, client), isPreparing)),
+    ),
+  );
+}
+
 function transact<T>(
   pool: Pool,
   scope: Scope,

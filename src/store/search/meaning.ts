@@ -18,6 +18,12 @@ const mostFound = 50;
 /** Maximum number of texts whose vectors a search requests because no worker has embedded them yet. */
 const mostEmbedded = 256;
 
+/** The messages that a search by meaning compares. */
+interface Compared {
+  scope: Scope;
+  without: ReadonlySet<number>;
+}
+
 interface Found extends Ranked {
   /** Where the matching chunk begins in the message's text. */
   at: number;
@@ -32,7 +38,7 @@ export async function searchByMeaning(
   pool: Pool,
   ids: SessionIds,
   query: string,
-  scope: Scope,
+  compared: Compared,
   embedder: Embedder,
 ): Promise<{ found: Found[]; meaning: SearchByMeaning }> {
   try {
@@ -45,7 +51,7 @@ export async function searchByMeaning(
       () => null,
       (error: unknown) => failureOf(error),
     );
-    const { found, vectors, fromSeq, throughSeq } = await nearest(pool, ids, vector!, scope, embedder);
+    const { found, vectors, fromSeq, throughSeq } = await nearest(pool, ids, vector!, compared, embedder);
     return { found, meaning: { failure: behind, vectors, fromSeq, throughSeq } };
   } catch (error) {
     const failure = failureOf(error);
@@ -79,7 +85,7 @@ async function nearest(
   pool: Pool,
   ids: SessionIds,
   query: Int8Array,
-  scope: Scope,
+  { scope, without }: Compared,
   embedder: Embedder,
 ): Promise<Nearest> {
   const values: unknown[] = [ids.tenant, ids.session];
@@ -91,7 +97,8 @@ async function nearest(
          where ${conditionsOf(scope, given).join(' and ')} and t.seq = v.seq and t.slice = v.slice)`
     : `v.seq between ${given(scope.fromSeq)} and ${given(scope.throughSeq)}`;
   const from = `from palimpsest.message_vectors v
-    where v.tenant_id = $1 and v.session_id = $2 and v.model = ${model} and ${of}`;
+    where v.tenant_id = $1 and v.session_id = $2 and v.model = ${model} and ${of}
+      and v.seq <> all (${given([...without])}::int[])`;
   const extension = await extensionOf(pool);
   if (extension === null) return scanned(pool, ids, from, values, query, embedder.scan);
   const vector = `palimpsest.numbers_of(${given(Buffer.from(query.buffer))})::${extension}.vector`;

@@ -1,5 +1,6 @@
 import type { Pool } from 'pg';
 import type { Role } from '../../conversation/message.js';
+import { echoesIn } from './echoes.js';
 import { indexTexts } from './index-texts.js';
 import { parseQuery, snippetOf, wordEdges, type Pattern, type WordsPattern } from './query.js';
 import { ranked, type Candidate, type Ranked } from './rank.js';
@@ -40,15 +41,21 @@ export async function search(
   const candidates = await candidatesFor(pool, ids, pattern, scope);
   const apart = scope.fromSeq === scope.throughSeq;
   const { indexedThroughSeq } = await loadSession(pool, ids);
-  const byWords =
-    pattern.mode === 'words'
-      ? ranked(candidates, pattern, indexedThroughSeq, apart)
-      : newestFirst(candidates, apart);
+  const inOrder = (some: readonly Candidate[]): Ranked[] =>
+    pattern.mode === 'words' ? ranked(some, pattern, indexedThroughSeq, apart) : newestFirst(some, apart);
+  const echoes = request.forAgent ? await echoesIn(pool, ids, scope) : new Set<number>();
+  const byWords = inOrder(candidates.filter(({ seq }) => !echoes.has(seq)));
+  const last = inOrder(candidates.filter(({ seq }) => echoes.has(seq)));
   const asksForMeaning =
     request.mode === undefined && pattern.mode === 'words' && pattern.exact.length === 0 && !apart;
   const near =
-    embedder && asksForMeaning ? await searchByMeaning(pool, ids, request.query, scope, embedder) : null;
-  const found: (Ranked & { at?: number })[] = near === null ? byWords : fused(byWords, near.found);
+    embedder && asksForMeaning
+      ? await searchByMeaning(pool, ids, request.query, { scope, without: echoes }, embedder)
+      : null;
+  const found: (Ranked & { at?: number })[] = [
+    ...(near === null ? byWords : fused(byWords, near.found)),
+    ...last.map((one) => ({ ...one, rank: 0 })),
+  ];
   const page = found.slice(offset, offset + limit);
   const hits = onceEach(await toHits(pool, ids, page, pattern));
   const answers = await followingOf(pool, ids, hits, after);

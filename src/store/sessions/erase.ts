@@ -3,6 +3,7 @@ import { isFailure } from '../../errors.js';
 import { noteErasure, type Erasure } from './erasures.js';
 import { forget } from './session-table.js';
 import { notFound } from './session-row.js';
+import { noticeAt, noticeKey } from '../connection/notices.js';
 import { eraserOf } from '../connection/pool.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { reading, withSession, withTransaction, type Query } from '../connection/transaction.js';
@@ -96,6 +97,7 @@ async function erase(pool: Pool, ids: SessionIds, withoutForks: boolean): Promis
     const digests = await releaseDigests(query, ids, keys);
     await forgetInBackfills(query, ids);
     await noteErasure(query, ids, row.generation + 1);
+    await query(`select ${noticeAt(1)}`, [noticeKey(ids)]);
     // The genesis does not count as a compaction.
     return { messages: row.messages, generations: (deleted.get('compactions') ?? 1) - 1, digests };
   });

@@ -6,6 +6,7 @@
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from './session-row.js';
+import { noticeAt, noticeKey } from '../connection/notices.js';
 import { maintenanceOf } from '../connection/pool.js';
 import { read } from '../connection/transaction.js';
 
@@ -24,7 +25,10 @@ export async function takeInHand(
   );
 }
 
-/** Records that the session needs nothing, unless a turn or a policy was stored after the row was read. */
+/**
+ * Records that the session needs nothing, unless a turn or a policy was stored after the row was read. Wakes whoever waits for
+ * the session.
+ */
 export async function asksForNothing(
   pool: Pool,
   { tenant, session, incarnation, nextSeq, policyVersion }: SessionRow,
@@ -34,8 +38,9 @@ export async function asksForNothing(
     { tenant },
     `update palimpsest.sessions set overdue_at = null
      where tenant_id = $1 and session_id = $2 and incarnation = $3 and next_seq = $4 and policy_version = $5
-       and overdue_at is not null`,
-    [tenant, session, incarnation, nextSeq, policyVersion],
+       and overdue_at is not null
+     returning ${noticeAt(6)}`,
+    [tenant, session, incarnation, nextSeq, policyVersion, noticeKey({ tenant, session })],
   );
 }
 

@@ -9,6 +9,7 @@ import { withoutLimits } from '../../policy/layers.js';
 import type { TenantLimits } from '../../policy/tenant-limits.js';
 import type { TokenizerName } from '../../tokens/counter.js';
 import { knownTenants } from '../connection/pool.js';
+import { noticeOf } from '../connection/notices.js';
 import { prepared, read, type Transaction } from '../connection/transaction.js';
 import { sessions } from '../schema/log.js';
 import {
@@ -77,14 +78,15 @@ export async function lockSession({ query, known }: Transaction, ids: SessionIds
   return toSession(record, known.limits);
 }
 
-const lockStatement = prepared(
-  'lock_session',
-  `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version, l.limits as tenant_limits
+/** Selects the row of a session as `toSession` reads it, with `further` columns. */
+export const oneSession = (further = ''): string =>
+  `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version, l.limits as tenant_limits${further}
    from palimpsest.sessions s
    left join palimpsest.tenants t on t.tenant_id = s.tenant_id and t.policy_version <> s.tenant_policy_version
    left join palimpsest.tenant_limits l on l.tenant_id = s.tenant_id
-   where s.tenant_id = $1 and s.session_id = $2 for no key update of s`,
-);
+   where s.tenant_id = $1 and s.session_id = $2`;
+
+const lockStatement = prepared('lock_session', `${oneSession()} for no key update of s`);
 
 /** Blocks only an erasure until the transaction ends. Throws as `lockSession` does. */
 export async function keepSession({ query }: Pick<Transaction, 'query'>, ids: SessionIds): Promise<void> {
@@ -96,13 +98,16 @@ export async function keepSession({ query }: Pick<Transaction, 'query'>, ids: Se
   checkIncarnation(ids, record);
 }
 
-/** Throws `Store.SessionNotFound` if there is no row to update, `Store.StaleGeneration` as `lockSession` does. */
+/**
+ * Changes the row, and wakes whoever waits for the session. Throws `Store.SessionNotFound` if there is no row to update,
+ * `Store.StaleGeneration` as `lockSession` does.
+ */
 export async function updateSession(
   { db, query }: Transaction,
   ids: SessionIds,
   change: PgUpdateSetSource<typeof sessions>,
 ): Promise<void> {
-  const { rowCount } = await db
+  const changed = await db
     .update(sessions)
     .set({ ...change, updatedAt: sql`now()` })
     .where(
@@ -111,8 +116,9 @@ export async function updateSession(
         eq(sessions.sessionId, ids.session),
         ids.incarnation === undefined ? undefined : eq(sessions.incarnation, ids.incarnation),
       ),
-    );
-  if (rowCount !== 0) return;
+    )
+    .returning({ told: noticeOf(ids) });
+  if (changed.length > 0) return;
   await keepSession({ query }, ids);
   throw replaced(ids);
 }

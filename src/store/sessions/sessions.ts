@@ -3,12 +3,12 @@ import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import type { LastError, ListRequest, SessionList, SessionSummary } from '../../contract/sessions.js';
 import { marksBeyond, measureAt } from '../../limits/limits.js';
-import { read, withSession } from '../connection/transaction.js';
+import { prepared, read, withSession } from '../connection/transaction.js';
 import { storable } from '../connection/values.js';
 import { sessions } from '../schema/log.js';
 import { upToDate } from './configure.js';
 import { checkIds, factsOf, notFound, type SessionRow } from './session-row.js';
-import { lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
+import { lockSession, noticedBy, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { limitsOfSession, settingsOf } from './settings.js';
 
 /**
@@ -36,6 +36,38 @@ export async function generationOf(pool: Pool, ids: SessionIds): Promise<number>
   );
   return row?.generation ?? notFound(ids);
 }
+
+/** The facts of a session's row that waiting calls look at. */
+export interface SessionStand extends Record<string, unknown> {
+  generation: number;
+  incarnation: string;
+  /** The workflow that committed the newest generation; null for none. */
+  committedBy: string | null;
+  /** The context has reached a mark, so that the next measurement may find a compaction due. */
+  reachesMark: boolean;
+  /** Something is due, and no workflow has measured the session since: its signal is under way or was lost. */
+  unheard: boolean;
+}
+
+/** Null if there is no such session. */
+export async function standOf(pool: Pool, ids: SessionIds): Promise<SessionStand | null> {
+  checkIds(ids);
+  const [row] = await read<SessionStand>(pool, ids, standStatement, [ids.tenant, ids.session]);
+  return row ?? null;
+}
+
+/** A measuring workflow postpones `overdue_at` beyond the time in which it must have been signalled; a failure has its retry there. */
+const standStatement = prepared(
+  'session_stand',
+  `select s.generation, s.incarnation, c.workflow_id as "committedBy",
+     coalesce(s.live_tokens >= s.measure_at_tokens, false)
+       or coalesce(s.live_messages >= s.measure_at_messages, false) as "reachesMark",
+     coalesce(s.overdue_at <= ${noticedBy}, false) and s.retry_at is null as unheard
+   from palimpsest.sessions s
+   left join palimpsest.compactions c
+     on c.tenant_id = s.tenant_id and c.session_id = s.session_id and c.generation = s.generation
+   where s.tenant_id = $1 and s.session_id = $2`,
+);
 
 /**
  * Marks the session as one that compaction cannot help (invariant 9), or removes the mark. A marked session is

@@ -61,6 +61,26 @@ const same: [string, Json, Json][] = [
     { role: 'tool', content: [result('c1', 'An error occurred.', 'error-text')] },
   ],
   [
+    'words for a refusal',
+    { role: 'tool', content: [{ ...result('c1'), output: { type: 'execution-denied', reason: 'No.' } }] },
+    { role: 'tool', content: [result('c1', 'No.', 'error-text')] },
+  ],
+  [
+    'form of an input that is not JSON',
+    { role: 'assistant', content: [{ ...call('c1'), input: '{"a": oh' }] },
+    { role: 'assistant', content: [{ ...call('c1'), input: {} }] },
+  ],
+  [
+    'mark of a result',
+    { role: 'assistant', content: [call('c1'), { ...result('c1'), providerExecuted: true }] },
+    { role: 'assistant', content: [call('c1'), result('c1')] },
+  ],
+  [
+    'name of content blocks',
+    { type: 'human', data: { content_blocks: [{ type: 'text', text: 'Hi' }] } },
+    { type: 'human', data: { content: [{ type: 'text', text: 'Hi' }] } },
+  ],
+  [
     'empty texts and reasoning',
     {
       role: 'assistant',
@@ -85,6 +105,11 @@ const different: [string, Json, Json][] = [
     { role: 'tool', content: [result('c1', 'x', 'error-text')] },
   ],
   ['calls', { role: 'assistant', content: [call('c1')] }, { role: 'assistant', content: [call('c2')] }],
+  [
+    'inputs',
+    { role: 'assistant', content: [call('c1')] },
+    { role: 'assistant', content: [{ ...call('c1'), input: { order: 1 } }] },
+  ],
   [
     'order of texts',
     {
@@ -114,6 +139,17 @@ describe('two items are different', () => {
   test.each(different)('with other %s', (_, one, other) =>
     expect(itemDigest(one)).not.toBe(itemDigest(other)),
   );
+});
+
+test('arguments may be nested to any depth', () => {
+  const called = (given: string): Json => ({
+    ...{ role: 'assistant', content: null },
+    tool_calls: [{ id: 'c', type: 'function', function: { name: 'look', arguments: given } }],
+  });
+  const nested = (depth: number, space = '') => `${'['.repeat(depth)}${space}${']'.repeat(depth)}`;
+  const inText = `["${'}'.repeat(100_000)}",${nested(100_000)}]`;
+  for (const given of [nested(100_000), inText]) expect(itemDigest(called(given))).toMatch(/^[0-9a-f]{64}$/);
+  expect(itemDigest(called(nested(400)))).toBe(itemDigest(called(nested(400, ' '))));
 });
 
 test('the id of an item is that of its message', () => {

@@ -1,30 +1,15 @@
 /** The middleware for LangChain, with the packages `langchain` and `@langchain/langgraph` and a scripted model. */
-import type { CallbackManagerForLLMRun } from '@langchain/core/callbacks/manager';
-import {
-  BaseChatModel,
-  type BaseChatModelCallOptions,
-  type BindToolsInput,
-} from '@langchain/core/language_models/chat_models';
-import {
-  AIMessage,
-  AIMessageChunk,
-  type BaseMessage,
-  HumanMessage,
-  mapChatMessagesToStoredMessages,
-  SystemMessage,
-  ToolMessage,
-} from '@langchain/core/messages';
-import { ChatGenerationChunk, type ChatResult } from '@langchain/core/outputs';
-import { convertToOpenAITool } from '@langchain/core/utils/function_calling';
+import { AIMessageChunk, type BaseMessage, HumanMessage } from '@langchain/core/messages';
 import { Command, MemorySaver } from '@langchain/langgraph';
-import { type AgentMiddleware, createAgent, humanInTheLoopMiddleware, tool } from 'langchain';
+import { type AgentMiddleware, createAgent, humanInTheLoopMiddleware } from 'langchain';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { palimpsestMiddleware, type MiddlewareOptions } from '../../../src/adapters/langchain.js';
 import type { Json } from '../../../src/conversation/message.js';
 import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { failure } from '../../conformance/case.js';
+import { ScriptedChat, seen, stored, tools } from '../../support/langchain-agent.js';
 import { type RestartedClients, startRestartedClients } from '../../support/restarted-clients.js';
-import { recordOf, requestOf, type Seen, ShipmentModel, toolNames } from '../../support/shipment-agent.js';
+import { requestOf, ShipmentModel } from '../../support/shipment-agent.js';
 
 const window = 6_000;
 const outputTokens = 300;
@@ -40,95 +25,6 @@ beforeAll(async () => {
 });
 
 afterAll(() => clients.stop());
-
-interface CallOptions extends BaseChatModelCallOptions {
-  tools?: BindToolsInput[];
-}
-
-/** The scripted model behind LangChain's interface, whole and in chunks. */
-class ScriptedChat extends BaseChatModel<CallOptions> {
-  constructor(private readonly script: ShipmentModel) {
-    super({});
-  }
-
-  _llmType(): string {
-    return 'scripted';
-  }
-
-  override bindTools(tools: BindToolsInput[]) {
-    return this.withConfig({ tools });
-  }
-
-  async _generate(messages: BaseMessage[], { tools = [] }: this['ParsedCallOptions']): Promise<ChatResult> {
-    const { text, calls, usage } = this.script.answer(messages.map(seen), tools.map(convertToOpenAITool));
-    const message = new AIMessage({
-      content: text,
-      tool_calls: calls.map(({ id, name, input }) => ({ id, name, args: input, type: 'tool_call' })),
-      usage_metadata: {
-        ...{ input_tokens: usage.input, output_tokens: usage.output },
-        total_tokens: usage.input + usage.output,
-      },
-      response_metadata: { model_name: 'scripted-2026-01-01' },
-    });
-    return { generations: [{ text, message }] };
-  }
-
-  override async *_streamResponseChunks(
-    messages: BaseMessage[],
-    options: this['ParsedCallOptions'],
-    run?: CallbackManagerForLLMRun,
-  ): AsyncGenerator<ChatGenerationChunk> {
-    const { generations } = await this._generate(messages, options);
-    const {
-      content,
-      tool_calls = [],
-      usage_metadata,
-      response_metadata,
-    } = generations[0]!.message as AIMessage;
-    const chunks = [
-      new AIMessageChunk({ content: '', response_metadata }),
-      ...(content as string).split(/(?<= )/).map((text) => new AIMessageChunk({ content: text })),
-      ...tool_calls.map(
-        ({ id, name, args }, index) =>
-          new AIMessageChunk({
-            content: '',
-            tool_call_chunks: [{ id, name, args: JSON.stringify(args), index, type: 'tool_call_chunk' }],
-          }),
-      ),
-      new AIMessageChunk({ content: '', usage_metadata }),
-    ];
-    for (const message of chunks) {
-      const chunk = new ChatGenerationChunk({ message, text: message.text });
-      yield chunk;
-      await run?.handleLLMNewToken(chunk.text, undefined, undefined, undefined, undefined, { chunk });
-    }
-  }
-}
-
-function seen(message: BaseMessage): Seen {
-  const text = message.text;
-  if (AIMessage.isInstance(message) || AIMessageChunk.isInstance(message))
-    return {
-      role: 'assistant',
-      text,
-      calls: (message.tool_calls ?? []).map(({ name, args }) => ({ name, input: args })),
-    };
-  if (ToolMessage.isInstance(message)) return { role: 'tool', text };
-  return { role: SystemMessage.isInstance(message) ? 'system' : 'user', text };
-}
-
-const tools = toolNames.map((name) =>
-  tool(({ shipment }: { shipment: number }) => recordOf(name, shipment), {
-    name,
-    description: `Reads the record of ${name}.`,
-    schema: {
-      type: 'object',
-      properties: { shipment: { type: 'integer' } },
-      required: ['shipment'],
-      additionalProperties: false,
-    },
-  }),
-);
 
 interface Built extends Partial<MiddlewareOptions> {
   script?: ShipmentModel;
@@ -147,9 +43,6 @@ function build({ script, checkpointer, version = 'v2', others = [], ...options }
 
 const thread = (thread_id: string) => ({ configurable: { thread_id } });
 const says = (content: string) => ({ messages: [new HumanMessage(content)] });
-
-const stored = (messages: BaseMessage[]): Json[] =>
-  JSON.parse(JSON.stringify(mapChatMessagesToStoredMessages(messages))) as Json[];
 
 /** Type and first line of each item of a session. */
 async function told(session: string): Promise<string[]> {

@@ -112,8 +112,10 @@ const cases: Record<string, () => Promise<Answered[]>> = {
     return [nothing];
   },
   status: async () => {
+    // A compaction on request returns with its commit, of which the workflow has yet to hear.
+    await expect.poll(async () => (await ask(at('walk', '/status'))).json).toMatchObject({ phase: 'idle' });
     const status = await ask(at('walk', '/status'));
-    expect(status.json).toMatchObject({ session: 'walk', generation: 1, phase: 'idle' });
+    expect(status.json).toMatchObject({ session: 'walk', generation: 1 });
     return [status];
   },
   settled: async () => [await ask(at('walk', '/settled?timeout=20000'))],

@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import { itemDigest } from '../../../src/formats/list-digest.js';
 import { originalItems } from '../../../src/formats/native.js';
@@ -15,7 +15,7 @@ import { asJavaScript, document, examplesIn } from '../../support/documents.js';
 
 type Held = Json[];
 interface Loop {
-  answer(client: HttpPalimpsest, session: string, held: Held, question: string): Promise<{ held: Held }>;
+  answer(client: HttpPalimpsest, session: string, held: Held, question?: string): Promise<{ held: Held }>;
 }
 
 const window = 4_000;
@@ -37,10 +37,10 @@ afterAll(async () => {
 /** The loop under a heading, for a window and an endpoint of a test. */
 async function loopOf(heading: string, url: string): Promise<Loop> {
   const [example] = examplesIn(document('docs/loops.md'), heading);
-  const named = /const policy = \{ model: '[^']+' \}/;
+  const named = /(const policy = \{) model: '[^']+', reservedOutputTokens: [\d_]+/;
   expect(example?.code).toMatch(named);
   const code = (example?.code ?? '')
-    .replace(named, `const policy = { contextWindow: ${window} }`)
+    .replace(named, `$1 contextWindow: ${window}, reservedOutputTokens: 400`)
     .replace('new OpenAI()', `new OpenAI({ apiKey: 'none', baseURL: '${url}', maxRetries: 0 })`)
     .replace(
       'new Anthropic()',
@@ -51,7 +51,7 @@ async function loopOf(heading: string, url: string): Promise<Loop> {
     '@anthropic-ai/sdk': import.meta.resolve('@anthropic-ai/sdk'),
     'palimpsest/http': pathToFileURL(program('src/http-client/index.ts')).href,
   };
-  const file = path.join(folder, `${heading.replaceAll(' ', '-')}.mjs`);
+  const file = path.join(folder, `${heading.replaceAll(' ', '-')}-${new URL(url).port}.mjs`);
   await writeFile(file, asJavaScript(code, packages));
   return (await import(file)) as Loop;
 }
@@ -88,4 +88,58 @@ test.each(['OpenAI chat completions', 'OpenAI Responses', 'Anthropic'])('%s', as
   } finally {
     await provider.close();
   }
+});
+
+describe('a process that ends in the middle of a turn', () => {
+  type Restart = Pick<Loop, 'answer'> & {
+    heldBy(client: HttpPalimpsest, session: string): Promise<Held>;
+    isUnanswered(held: Held): boolean;
+  };
+
+  async function restartOf(url: string): Promise<Restart> {
+    const [, example] = examplesIn(document('docs/loops.md')).filter(({ language }) => language === 'ts');
+    const source = pathToFileURL(program('src/http-client/index.ts')).href;
+    const file = path.join(folder, 'restart.mjs');
+    await writeFile(file, asJavaScript(example?.code ?? '', { 'palimpsest/http': source }));
+    const { heldBy, isUnanswered } = (await import(file)) as Restart;
+    return { heldBy, isUnanswered, answer: (await loopOf('OpenAI chat completions', url)).answer };
+  }
+
+  test('goes on without storing the question twice; an answer without a context is returned', async () => {
+    const session = 'ended';
+    const provider = await startAgentProvider(window, (question) => [
+      ['expand_history', { limit: question }],
+    ]);
+    try {
+      const { answer, heldBy, isUnanswered } = await restartOf(provider.url);
+      const client = await connect();
+      const held = await heldBy(client, session);
+      expect(held).toEqual([]);
+      const question = { role: 'user' as const, content: 'Question 1' };
+      await client.sync({ session, messages: [question] });
+      const found = await heldBy(client, session);
+      expect(isUnanswered(found)).toBe(true);
+      const answered = await answer(client, session, found);
+      expect(isUnanswered(answered.held)).toBe(false);
+      expect(await heldBy(client, session)).toEqual(answered.held);
+      const roles: string[] = [];
+      for await (const { message } of client.replay({ session })) roles.push(message.role);
+      expect(roles).toEqual(['user', 'assistant', 'tool', 'assistant']);
+
+      const away: HttpPalimpsest = Object.create(client, {
+        sync: {
+          value: (request: Parameters<HttpPalimpsest['sync']>[0]) =>
+            JSON.stringify(request.messages.slice(-1)).includes('Answer 2.')
+              ? Promise.reject(new Error('away'))
+              : client.sync(request),
+        },
+      }) as HttpPalimpsest;
+      const { held: kept } = await answer(away, session, answered.held, 'Question 2');
+      expect(kept.at(-1)).toMatchObject({ content: 'Answer 2.' });
+      const { known } = await client.sync({ session, messages: kept as [] });
+      expect(known).toBe(kept.length - 1);
+    } finally {
+      await provider.close();
+    }
+  });
 });

@@ -7,6 +7,8 @@ import {
   recoveryTools,
   type RecoverySource,
 } from '../../../src/contract/recovery-tools.js';
+import type { ChatMessage } from '../../../src/conversation/message.js';
+import { appendTurn } from '../../../src/store/append/turns.js';
 import { expand } from '../../../src/store/reading/replay.js';
 import { openPool } from '../../support/pool.js';
 import { search } from '../../../src/store/search/search.js';
@@ -90,6 +92,42 @@ describe('the tools of the agent', () => {
       hits: [],
       hint: expect.any(String),
     });
+  });
+
+  it('find the original before earlier calls and results of the tools, and before the question', async () => {
+    const question = (content: string): ChatMessage => ({ role: 'user', content });
+    const ids = await sessionWith(pool, [
+      question('Check shipment 7.'),
+      calls(['a', 'look']),
+      result('a', 'shipment 7 left under seal SL-55443'),
+      ...talk(6),
+    ]);
+    const recall = async (id: string, name: string) => {
+      const args = JSON.stringify({ query: 'seal of shipment 7' });
+      const messages: ChatMessage[] = [
+        question('Which seal was it?'),
+        {
+          role: 'assistant',
+          content: null,
+          tool_calls: [{ id, type: 'function', function: { name, arguments: args } }],
+        },
+      ];
+      await appendTurn(pool, { ...ids, turnId: id, messages });
+      const found = await ask(ids, 'search_history', args);
+      const answered = [result(id, JSON.stringify(found))];
+      await appendTurn(pool, { ...ids, turnId: `${id}-result`, messages: answered });
+      return (found['hits'] as { message: number }[]).map(({ message }) => message);
+    };
+    expect(await recall('b', 'search_history')).toEqual([3, 1, 11, 10]);
+    expect(await recall('c', 'mcp__palimpsest__search_history')).toEqual([3, 1, 10, 14, 12, 11, 13]);
+    expect((await recall('d', 'search_history')).slice(0, 4)).toEqual([3, 1, 13, 10]);
+    const exact = await ask(ids, 'search_history', '{"query":"SL-55443","exact":true}');
+    expect(exact['hits']).toMatchObject([{ message: 3 }, { message: 18 }, { message: 15 }, { message: 12 }]);
+    const own = await ask(ids, 'search_history', '{"query":"seal","tool":"search_history"}');
+    expect(own).toMatchObject({ hits: [{ tool: 'search_history' }, {}, {}, {}] });
+    // Without the option the search has no opinion about the tools.
+    const [first] = (await search(pool, ids, { query: 'seal of shipment 7' })).hits;
+    expect(first?.seq).toBeGreaterThan(3);
   });
 
   it('find by speaker and time in one call, with dates and replies', async () => {

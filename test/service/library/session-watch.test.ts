@@ -2,6 +2,7 @@
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { asCaller, CallerGone } from '../../../src/store/connection/places.js';
+import { Notices } from '../../../src/store/connection/notices.js';
 import { SessionWatch } from '../../../src/library/session-watch.js';
 import { openPool } from '../../support/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';
@@ -11,15 +12,18 @@ import { startStack, type Stack } from '../../support/stack.js';
 let stack: Stack;
 let pool: Pool;
 let workflows: SessionWorkflows;
+let notices: Notices;
 
 beforeAll(async () => {
   stack = await startStack({ worker: false });
   pool = openPool(stack.databaseUrl, { max: 2 });
+  notices = new Notices({ url: stack.databaseUrl, pool });
   workflows = new SessionWorkflows(await connectClient(stack.temporal), stack.queuePrefix);
 });
 
 afterAll(async () => {
   await workflows.close();
+  await notices.close();
   await pool.end();
   await stack.stop();
 });
@@ -33,13 +37,12 @@ function gated() {
   const asked: string[] = [];
   let open = (): void => undefined;
   const gate = new Promise<void>((resolve) => (open = resolve));
-  const watch = new SessionWatch(pool, {
-    status: async (ids, within) => {
-      asked.push(ids.session);
-      await gate;
-      return workflows.status(ids, within);
-    },
-  });
+  const status: SessionWorkflows['status'] = async (ids, within) => {
+    asked.push(ids.session);
+    await gate;
+    return workflows.status(ids, within);
+  };
+  const watch = new SessionWatch(pool, { status }, notices);
   return { asked, watch, open };
 }
 
@@ -49,7 +52,7 @@ test('one check serves all earlier callers; later ones get the next', async () =
   await eventually(() => asked.length).toBe(1);
   const later = Array.from({ length: 20 }, () => watch.until(idsOf('a'), () => true, { withinMs }));
   open();
-  expect(await first).toEqual({ done: true, look: { live: 'asleep', generation: null } });
+  expect(await first).toEqual({ done: true, look: { live: 'asleep', row: null } });
   expect((await Promise.all(later)).every(({ done }) => done)).toBe(true);
   expect(asked).toEqual(['a', 'a']);
 });

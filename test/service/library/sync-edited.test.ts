@@ -236,7 +236,7 @@ describe("with onEdit 'append'", () => {
       palimpsest.sync({
         session,
         format: 'langchain',
-        messages: messages as SyncRequest['messages'],
+        messages: messages,
         onEdit: 'append',
       });
     await sent(['a', 'b', 'c', 'd'].map((id) => human(id, `Message ${id}.`)));

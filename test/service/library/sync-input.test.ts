@@ -124,7 +124,7 @@ describe('a call with nothing to store', () => {
     [{ at: 'yesterday' }, 'at'],
     [{ at: '2026-01-01' }, 'at'],
     [{ usage: { inputTokens: 3 } as SyncRequest['usage'] }, 'usage.outputTokens'],
-    [{ usage: {} as SyncRequest['usage'] }, 'usage'],
+    [{ usage: {} }, 'usage'],
     [{ format: 'anthropic' }, 'format'],
   ])('is refused as any other: %j', async (fields, path) => {
     await palimpsest.sync({ session: 'known', messages });

@@ -111,7 +111,7 @@ test('every message is stored once, in order', async () => {
       expect(await replayed(session)).toEqual(application.said);
       generations += (await palimpsest.status({ session })).generation;
     }),
-    { numRuns: sized(6, 60) },
+    { numRuns: sized(5, 20) },
   );
   expect(generations).toBeGreaterThan(0);
 });
@@ -146,7 +146,7 @@ test('a caller that goes back goes on in a fork, which has every message once', 
       }
       expect(await replayed(inUse)).toEqual(application.said);
     }),
-    { numRuns: sized(6, 60) },
+    { numRuns: sized(5, 20) },
   );
   expect(forks).toBeGreaterThan(0);
 });

@@ -7,7 +7,9 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { mostKnown, recall, remember } from '../../../src/store/sessions/session-table.js';
 import { openPool } from '../../support/pool.js';
+import { configureTenant } from '../../../src/store/sessions/configure.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
+import { changeLimits } from '../../../src/store/tenants/limits.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { counterFor } from '../../../src/tokens/counter.js';
@@ -31,6 +33,8 @@ afterAll(async () => {
   await stack.stop();
 });
 
+const range = ({ fromSeq, throughSeq }: { fromSeq: number; throughSeq: number }) => ({ fromSeq, throughSeq });
+
 /** The statements of one act, by their first word. */
 async function statements(act: () => Promise<unknown>): Promise<string[]> {
   const spy = vi.spyOn(pg.Client.prototype, 'query');
@@ -46,33 +50,61 @@ async function statements(act: () => Promise<unknown>): Promise<string[]> {
 }
 
 describe('on a session that this process has seen', () => {
-  it.each([[2], [400]])(
-    'an append is one transaction, a context one statement, after %i turns',
-    async (length) => {
-      // It is never due, so the worker of this process sends no statements.
-      const { palimpsest } = stack;
-      const session = `hot-${length}`;
-      const policy = { contextWindow: 1_000_000 };
-      const [first = [], ...more] = dialogue(length, 10);
-      await palimpsest.appendTurn({ session, turnId: 'first', messages: first, policy });
-      await palimpsest.appendTurn({ session, turnId: 'more', messages: more.flat() });
-      await palimpsest.settled({ session });
-      const turn = { session, turnId: 'hot', messages: talk(2) };
-      expect(await statements(() => palimpsest.appendTurn(turn))).toEqual([
-        'begin',
-        'select',
-        'with',
-        'commit',
-      ]);
-      expect(await statements(() => palimpsest.context({ session }))).toEqual(['with']);
-    },
-  );
+  it.each([[2], [400]])('an append is one statement, and so is a context, after %i turns', async (length) => {
+    // It is never due, so the worker of this process sends no statements.
+    const { palimpsest } = stack;
+    const session = `hot-${length}`;
+    const policy = { contextWindow: 1_000_000 };
+    const [first = [], ...more] = dialogue(length, 10);
+    await palimpsest.appendTurn({ session, turnId: 'first', messages: first, policy });
+    await palimpsest.appendTurn({ session, turnId: 'more', messages: more.flat() });
+    const turn = { session, turnId: 'hot', messages: talk(2) };
+    expect(await statements(() => palimpsest.appendTurn(turn))).toEqual(['with']);
+    expect(await statements(() => palimpsest.context({ session }))).toEqual(['with']);
+  });
 
-  it('a turn that is repeated costs one more statement', async () => {
+  it('a turn that is repeated costs no more', async () => {
     const turn = { ...newSession(), turnId: '1', messages: talk(2) };
-    await appendTurn(pool, turn);
-    const again = await statements(() => appendTurn(pool, turn));
-    expect(again).toEqual(['begin', 'select', 'with', 'select', 'commit']);
+    const first = await appendTurn(pool, turn);
+    const again = vi.fn(() => appendTurn(pool, turn));
+    expect(await statements(again)).toEqual(['with']);
+    expect(await again.mock.results[0]?.value).toMatchObject({ ...range(first), repeated: true });
+  });
+
+  it('a turn after the turn of another process costs one more statement', async () => {
+    const ids = newSession();
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+    await appendTurn(elsewhere, { ...ids, turnId: '2', messages: talk(2) });
+    const third = { ...ids, turnId: '3', messages: talk(2) };
+    expect(await statements(() => appendTurn(pool, third))).toEqual(['with', 'with']);
+    expect(await appendTurn(pool, third)).toMatchObject({ fromSeq: 5, throughSeq: 6, repeated: true });
+    expect(await statements(() => appendTurn(pool, { ...third, turnId: '4' }))).toEqual(['with']);
+  });
+
+  it('turns of two processes at once are all stored, one after another', async () => {
+    const ids = newSession();
+    await appendTurn(pool, { ...ids, turnId: '0', messages: talk(2) });
+    await appendTurn(elsewhere, { ...ids, turnId: '0', messages: talk(2) });
+    const turns = Array.from({ length: 40 }, (_, at) =>
+      appendTurn(at % 2 ? pool : elsewhere, { ...ids, turnId: `t-${at}`, messages: talk(1) }),
+    );
+    const seqs = (await Promise.all(turns)).map(({ fromSeq }) => fromSeq);
+    expect(seqs.sort((a, b) => a - b)).toEqual(Array.from({ length: 40 }, (_, at) => at + 3));
+    const row = await loadSession(pool, ids);
+    expect(row).toMatchObject({ nextSeq: 43, turns: 41, liveMessages: 42 });
+    const tokens = (await replayed(pool, ids)).reduce((sum, message) => sum + message.tokens, 0);
+    expect(row.liveTokens).toBe(tokens);
+  });
+
+  it('a turn of a tenant with a newer policy, or with limits, is stored by it', async () => {
+    const ids = newSession('limited-tenant');
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+    await configureTenant(elsewhere, ids.tenant, { contextWindow: 64_000 });
+    await appendTurn(pool, { ...ids, turnId: '2', messages: talk(2) });
+    expect((await loadSession(elsewhere, ids)).budget).toBeLessThanOrEqual(64_000);
+    await changeLimits(elsewhere, ids.tenant, { storedBytes: 1 });
+    const beyond = appendTurn(pool, { ...ids, turnId: '3', messages: talk(2) });
+    await expect(beyond).rejects.toMatchObject({ type: 'Tenant.BeyondLimit' });
   });
 });
 

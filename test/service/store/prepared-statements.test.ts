@@ -15,7 +15,8 @@ beforeEach(async () => {
   database = await createDatabase();
   pool = openPool(database.url, { max: 1, tenantShare: 1 });
   await append('first');
-  expect(await seqs()).toEqual([1]);
+  await append('second');
+  expect(await seqs()).toEqual([1, 2]);
 });
 
 afterEach(() => pool.end());
@@ -44,19 +45,17 @@ const preparedNames = async () =>
   );
 
 test('the statements of an append and of a context are prepared once for each connection', async () => {
-  await append('second');
-  expect(await seqs()).toEqual([1, 2]);
-  expect(await preparedNames()).toEqual(['context', 'insert_turn', 'lock_session']);
+  expect(await preparedNames()).toEqual(['append_turn', 'context', 'insert_turn', 'lock_session']);
 });
 
 test.each(['append', 'context'] as const)(
   '%s goes on without them when the connection has lost them',
   async (first) => {
     await onConnection('deallocate all');
-    if (first === 'context') expect(await seqs()).toEqual([1]);
-    await append('second');
+    if (first === 'context') expect(await seqs()).toEqual([1, 2]);
     await append('third');
-    expect(await seqs()).toEqual([1, 2, 3]);
+    await append('fourth');
+    expect(await seqs()).toEqual([1, 2, 3, 4]);
     expect(await preparedNames()).toEqual([]);
   },
 );

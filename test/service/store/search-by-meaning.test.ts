@@ -95,6 +95,25 @@ describe('search by meaning', () => {
     expect(await first({ through: '2001' })).toBeUndefined();
   });
 
+  it('leaves out what quotes the originals, if the agent searches', async () => {
+    const quote = '{"hits":[{"message":2,"snippet":"We had to say goodbye to my dog."}]}';
+    const named = { name: 'search_history', arguments: '{"query":"goodbye dog"}' };
+    const ids = await indexed([
+      ...lost,
+      { role: 'assistant', content: null, tool_calls: [{ id: 'a', type: 'function', function: named }] },
+      { role: 'tool', tool_call_id: 'a', content: quote },
+    ]);
+    const found = async (request: Omit<SearchRequest, 'query'>) =>
+      (await ask(ids, { query: 'Max died', ...request })).hits.map(({ seq }) => seq);
+    expect(await found({ limit: 3 })).toEqual([24, 2, 25]);
+    const agent = await found({ limit: 50, forAgent: true });
+    expect(agent[0]).toBe(2);
+    expect(agent).not.toContain(24);
+    expect(agent).not.toContain(25);
+    const asked = await found({ forAgent: true, tool: 'search_history' });
+    expect(asked.sort()).toEqual([24, 25]);
+  });
+
   it('ranks hits of both words and meaning first, and hits of an identifier before all', async () => {
     const ids = await indexed([
       { role: 'user', content: 'The order ORD-77 is here.' },

@@ -38,14 +38,13 @@ async function expectOneCompaction(stack: Stack): Promise<void> {
 }
 
 const deaths: NonNullable<DoomedWorker['die']>[] = [
-  { when: 'before', activity: 'plan', nth: 1 },
-  { when: 'after', activity: 'plan', nth: 1 },
+  { when: 'before', activity: 'measure', nth: 1 },
+  { when: 'after', activity: 'measure', nth: 1 },
   { when: 'before', activity: 'summarizeChunk', nth: 3 },
   { when: 'after', activity: 'summarizeChunk', nth: 3 },
   { when: 'before', activity: 'consolidate', nth: 1 },
+  { when: 'within', activity: 'consolidate', nth: 1 },
   { when: 'after', activity: 'consolidate', nth: 1 },
-  { when: 'before', activity: 'commit', nth: 1 },
-  { when: 'after', activity: 'commit', nth: 1 },
 ];
 
 describe.concurrent('invariant 6: a worker killed at any step pays nothing twice and commits once', () => {
@@ -59,7 +58,7 @@ describe.concurrent('invariant 6: a worker killed at any step pays nothing twice
       const [, signal] = (await exited) as [number | null, string | null];
       expect(signal).toBe('SIGKILL');
 
-      const committed = die.activity === 'commit' && die.when === 'after';
+      const committed = die.activity === 'consolidate' && die.when === 'after';
       const during = await stack.palimpsest.context({ session });
       expect(during.generation).toBe(committed ? 1 : 0);
       if (!committed) expect(during.messages).toEqual(before.messages);

@@ -1,0 +1,57 @@
+import { log } from '@temporalio/activity';
+import type { Plan } from '../src/compaction/plan/plan-types.js';
+import { type Answered, resultsOf, summarizedBy } from '../src/compaction/summarize/last-answer.js';
+import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
+import type { SessionIds } from '../src/contract/ids.js';
+import { isFailure } from '../src/errors.js';
+import { commitNow, type Committed, type CommitRequest } from './commit.js';
+import type { Dependencies } from './run.js';
+
+/** What a model step needs to commit the compaction if its answer is the last one. */
+export interface Completion extends Pick<
+  CommitRequest,
+  'force' | 'startedAt' | 'workflowId' | 'runId' | 'settles'
+> {
+  plan: Plan;
+  /** The earlier answers. */
+  answered: Answered[];
+}
+
+/** An answer, and the commit that followed it in the same step. */
+export type LastAnswer = DigestRef & { committed?: Committed };
+
+/**
+ * Commits if no other call must follow. The answer is stored already, so that a repeated step finds it and commits without a
+ * call. A commit that fails is left to the step `commit`, which is repeated and whose failures the compaction handles.
+ */
+export async function withCommit(
+  dependencies: Dependencies,
+  { tenant, session, incarnation }: SessionIds,
+  completion: Completion | undefined,
+  { step, answer }: Answered,
+  signal: AbortSignal,
+): Promise<LastAnswer> {
+  if (completion === undefined) return answer;
+  const { plan, answered, ...about } = completion;
+  const all = [...answered, { step, answer }];
+  try {
+    const summarized = await summarizedBy(plan, all);
+    if (summarized === null) return answer;
+    const { chunks: _chunks, messages: _messages, method, ...references } = plan;
+    const answers = all.map((one) => one.answer);
+    const committed = await commitNow(
+      dependencies,
+      {
+        ...{ tenant, session, incarnation, ...about, plan: references, method },
+        ...{ failed: false, repaired: false, failure: null },
+        ...resultsOf(summarized, answers),
+      },
+      signal,
+    );
+    return 'repair' in committed ? answer : { ...answer, committed };
+  } catch (error) {
+    if (signal.aborted) throw error;
+    log.info('the commit is left to its own step', { failure: isFailure(error) ? error.type : 'unknown' });
+    return answer;
+  }
+}

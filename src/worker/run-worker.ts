@@ -1,0 +1,267 @@
+import { Client } from '@temporalio/client';
+import { Worker, type NativeConnection, type WorkerOptions } from '@temporalio/worker';
+import type { Pool } from 'pg';
+import { createDatabaseActivities, createModelActivities } from '../../activities/index.js';
+import type { Dependencies } from '../../activities/run.js';
+import { attemptMetrics, BackfillThrottle } from '../../activities/interceptors.js';
+import { orchestrates, workerRoles, type WorkerRole } from '../config/schema.js';
+import { invalid } from '../errors.js';
+import { createModelClient, type ModelClient } from '../llm/client.js';
+import { createEmbedder } from '../llm/embedder.js';
+import { checkedDeployment } from '../config/policy-sources.js';
+import { failureOfServer } from '../process/readiness.js';
+import { assertMigrated } from '../store/connection/migrate.js';
+import { countOverdue } from '../store/sessions/overdue.js';
+import { openPool } from '../store/connection/pool.js';
+import { bucketLevel } from '../store/rate-limit/tokens-per-minute.js';
+import { connectClient, ensureSearchAttributes } from '../temporal/connection.js';
+import { defaultQueuePrefix, taskQueues } from '../temporal/names.js';
+import { dataConverterOf } from '../temporal/payload-codec.js';
+import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
+import { SessionWorkflows } from '../temporal/session-workflows.js';
+import { ensureSweep } from '../temporal/sweep-schedule.js';
+import { registerCounters } from '../tokens/counter.js';
+import { connectWorker, reachNamespace } from './connection.js';
+import type { RunningWorker, WorkerSettings } from './worker.js';
+import { loadWorkflowBundle } from './workflow-bundle.js';
+
+/** Milliseconds to wait after the grace time for a step that ignores its abort. */
+const forcedAfterMs = 5_000;
+
+/**
+ * Connections of a process with the role `model` but without database steps. Such a process still looks up and stores digests.
+ */
+const modelConnections = 8;
+
+const settingsHint =
+  "Give an object: { databaseUrl: 'postgres://…', temporal: { address: 'localhost:7233' }, model: {} }.";
+
+/** Does what `startWorker` does, whose settings it checks. */
+export async function runWorker(settings: WorkerSettings): Promise<RunningWorker> {
+  if (typeof settings !== 'object' || settings === null)
+    throw invalid('startWorker was called without settings.', 'settings', settingsHint);
+  const roles = rolesOf(settings);
+  if (roles.has('model') && typeof settings.model !== 'object')
+    throw invalid('A worker with the role model needs settings for it.', 'model', settingsHint);
+  registerCounters(settings.counters);
+  const pool = poolFor(roles, settings);
+  try {
+    if (pool) await assertMigrated(pool);
+    const client = await connectClient(settings.temporal);
+    try {
+      await ensureSearchAttributes(client);
+      if (roles.has('workflow')) await ensureSweep(client, settings);
+    } finally {
+      await client.connection.close();
+    }
+    const connection = await connectWorker(settings.temporal);
+    const workers = await createWorkers(roles, settings, connection, pool).catch(async (error: unknown) => {
+      await connection.close();
+      throw error;
+    });
+    const stop = () => {
+      for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
+    };
+    const finished = Promise.all(workers.map((worker) => worker.run().finally(stop)))
+      .then(() => undefined)
+      .finally(async () => {
+        await connection.close();
+        await pool?.end();
+      });
+    return {
+      finished,
+      readiness: async () => {
+        const [postgres, temporal] = await Promise.all([
+          pool ? failureOfServer(() => assertMigrated(pool)) : null,
+          failureOfServer(() => reachNamespace(connection, settings.temporal)),
+        ]);
+        return { polling: workers.every((worker) => worker.getState() === 'RUNNING'), postgres, temporal };
+      },
+      shutdown: async () => {
+        stop();
+        await finished;
+      },
+    };
+  } catch (error) {
+    if (pool && !pool.ended) await pool.end();
+    throw error;
+  }
+}
+
+function rolesOf({ roles = workerRoles }: WorkerSettings): ReadonlySet<WorkerRole> {
+  const unknown = roles.find((role) => !workerRoles.includes(role));
+  if (unknown === undefined && roles.length > 0) return new Set(roles);
+  const what =
+    unknown === undefined ? 'A worker needs a role' : `There is no role ${JSON.stringify(unknown)}`;
+  throw invalid(
+    `${what}.`,
+    'worker.roles',
+    `Roles are ${workerRoles.join(', ')}; without this setting a worker serves all of them.`,
+  );
+}
+
+/** Concurrency limits of one process. */
+function limitsOf({
+  databaseSteps = 8,
+  backfillSteps = 1,
+  backfillShare = 0.25,
+  modelCalls = 32,
+  cachedWorkflows = 1_000,
+}: WorkerSettings) {
+  return { databaseSteps, backfillSteps, backfillShare, modelCalls, cachedWorkflows };
+}
+
+/** Returns null for a process that only orchestrates. */
+function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool | null {
+  if ([...roles].every((role) => role === 'workflow')) return null;
+  const { databaseUrl, maintenanceUrl, eraserUrl, limits } = settings;
+  if (databaseUrl === undefined)
+    throw invalid(
+      'A worker with any role other than workflow needs PostgreSQL.',
+      'DATABASE_URL',
+      'Set it, or start the worker with only the role workflow.',
+    );
+  const { databaseSteps, backfillSteps } = limitsOf(settings);
+  const steps = (roles.has('database') ? databaseSteps : 0) + (roles.has('backfill') ? backfillSteps : 0);
+  const max = steps > 0 ? steps + 4 : modelConnections;
+  return openPool(databaseUrl, { ...settings.database, maintenanceUrl, eraserUrl, limits, max });
+}
+
+async function createWorkers(
+  roles: ReadonlySet<WorkerRole>,
+  settings: WorkerSettings,
+  connection: NativeConnection,
+  pool: Pool | null,
+): Promise<Worker[]> {
+  const { temporal, shutdownGraceMs = 60_000 } = settings;
+  const common = {
+    connection,
+    namespace: temporal.namespace ?? 'default',
+    dataConverter: dataConverterOf(temporal),
+    shutdownGraceTime: shutdownGraceMs,
+    shutdownForceTime: shutdownGraceMs + forcedAfterMs,
+  };
+  const served = [
+    ...(orchestrates([...roles]) ? await orchestrators(roles, settings) : []),
+    ...(pool ? steps(roles, settings, pool, connection) : []),
+  ];
+  return Promise.all(served.map((one) => Worker.create({ ...common, ...one })));
+}
+
+async function orchestrators(
+  roles: ReadonlySet<WorkerRole>,
+  settings: WorkerSettings,
+): Promise<WorkerOptions[]> {
+  const { workflow, backfill } = taskQueues(settings.queuePrefix);
+  const { cachedWorkflows, backfillSteps } = limitsOf(settings);
+  const common = {
+    workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle(settings.temporal)),
+    maxCachedWorkflows: cachedWorkflows,
+    // Time for which the cached sessions of a killed worker wait until another worker replays them (the SDK's default is 10 s).
+    stickyQueueScheduleToStartTimeout: '5 seconds',
+  } as const;
+  const backfillLimits = {
+    // The SDK requires at least 2.
+    maxConcurrentWorkflowTaskExecutions: Math.max(2, backfillSteps),
+    maxConcurrentWorkflowTaskPolls: 2,
+  };
+  return [
+    ...(roles.has('workflow') ? [{ ...common, taskQueue: workflow }] : []),
+    ...(roles.has('backfill') ? [{ ...common, ...backfillLimits, taskQueue: backfill.workflow }] : []),
+  ];
+}
+
+function steps(
+  roles: ReadonlySet<WorkerRole>,
+  settings: WorkerSettings,
+  pool: Pool,
+  connection: NativeConnection,
+): WorkerOptions[] {
+  const { model, metrics } = settings;
+  const { db, llm, backfill } = taskQueues(settings.queuePrefix);
+  const { databaseSteps, backfillSteps, backfillShare, modelCalls } = limitsOf(settings);
+  const dependencies = dependenciesOf(roles, settings, pool, connection);
+  const counted = metrics ? [attemptMetrics(metrics)] : [];
+  const throttle = new BackfillThrottle(backfillShare);
+  const served: WorkerOptions[] = [];
+  if (roles.has('database'))
+    served.push({
+      taskQueue: db,
+      activities: createDatabaseActivities(dependencies),
+      interceptors: { activity: [throttle.live, ...counted] },
+      maxConcurrentActivityTaskExecutions: databaseSteps,
+    });
+  if (roles.has('backfill'))
+    served.push({
+      taskQueue: backfill.db,
+      activities: createDatabaseActivities(dependencies),
+      interceptors: { activity: [throttle.backfill, ...counted] },
+      maxConcurrentActivityTaskExecutions: backfillSteps,
+    });
+  if (roles.has('model'))
+    served.push({
+      taskQueue: llm,
+      activities: createModelActivities(dependencies),
+      interceptors: { activity: counted },
+      maxConcurrentActivityTaskExecutions: modelCalls,
+      maxTaskQueueActivitiesPerSecond: model.requestsPerSecond,
+    });
+  if (metrics && roles.has('database')) {
+    const help = 'Waiting sessions that no workflow is known to handle';
+    metrics.gauge('sessions_overdue', help, async () => (await countOverdue(pool)).sessions);
+  }
+  const { tokensPerMinute } = model;
+  if (metrics && tokensPerMinute !== undefined) {
+    const help = 'Tokens that model calls may use now; negative if tokens were reserved in advance';
+    metrics.gauge('token_bucket_level', help, () => bucketLevel(pool, tokensPerMinute));
+  }
+  return served;
+}
+
+function dependenciesOf(
+  roles: ReadonlySet<WorkerRole>,
+  {
+    model,
+    embeddings,
+    inlineTurnTenants = [],
+    inlineTurnKeys,
+    policy,
+    metrics,
+    temporal,
+    queuePrefix = defaultQueuePrefix,
+  }: WorkerSettings,
+  pool: Pool,
+  connection: NativeConnection,
+): Dependencies {
+  const client = new Client({
+    connection,
+    namespace: temporal.namespace ?? 'default',
+    dataConverter: dataConverterOf(temporal),
+  });
+  return {
+    pool,
+    model: roles.has('model')
+      ? createModelClient({
+          apiKey: model.apiKey,
+          baseUrl: model.baseUrl,
+          timeoutMs: model.timeoutMs ?? 150_000,
+        })
+      : noModelClient,
+    embedder: embeddings === undefined ? null : createEmbedder(embeddings),
+    summarizer: { model: model.summaryModel, contextWindow: model.contextWindow },
+    tokensPerMinute: model.tokensPerMinute,
+    metrics,
+    now: Date.now,
+    inlineTurnTenants,
+    inlineTurnKeys,
+    workflows: new SessionWorkflows(client, queuePrefix),
+    backfills: new BackfillWorkflows(client, queuePrefix),
+    deployment: checkedDeployment(policy),
+  };
+}
+
+/** Without the role `model` a worker plans as if an endpoint were configured, because other workers call it. */
+const noModelClient: ModelClient = {
+  available: true,
+  summarize: () => Promise.reject(new Error('this process makes no model calls')),
+};
