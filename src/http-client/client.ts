@@ -16,7 +16,12 @@ import { compactionBy, settledBy } from './long-calls.js';
 import { parsed, replayed, Transport, type TransportOptions } from './transport.js';
 
 /** Options of {@link HttpPalimpsest.connect}. */
-export interface HttpOptions extends TransportOptions {
+export interface HttpOptions extends Omit<TransportOptions, 'url'> {
+  /**
+   * URL of the API, e.g. `https://palimpsest.example`. Its path becomes a prefix of the API's paths.
+   * @default the environment's `PALIMPSEST_URL`, with `PALIMPSEST_TOKEN` as the token
+   */
+  url?: string;
   /**
    * Number of contexts kept in memory, so that the API need not send an unchanged context again. Each takes as much memory as
    * its JSON.
@@ -62,6 +67,20 @@ for (const id of Object.keys(routes) as OperationId[])
 
 checkRequests(Exchanges.prototype);
 
+/** A token of the environment is sent to the environment's URL only. */
+function withUrl({ url, token, ...options }: Omit<HttpOptions, 'keptContexts'>): TransportOptions {
+  if (url !== undefined) return { ...options, url, ...(token === undefined ? {} : { token }) };
+  const { PALIMPSEST_URL: address, PALIMPSEST_TOKEN: ownToken } = process.env;
+  if (!address)
+    throw invalid(
+      'url is missing',
+      'url',
+      'Give the URL of the API, e.g. http://127.0.0.1:7280, or set PALIMPSEST_URL.',
+    );
+  const given = token ?? (ownToken || undefined);
+  return { ...options, url: address, ...(given === undefined ? {} : { token: given }) };
+}
+
 const Ordinary = Exchanges as unknown as new (
   transport: Transport,
 ) => Exchanges & Pick<PalimpsestClient, OrdinaryId>;
@@ -84,11 +103,11 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
   }
 
   /** Throws `Api.Unavailable` if nothing answers, `Api.Unauthorized` if the token is unknown. */
-  static async connect(given: HttpOptions): Promise<HttpPalimpsest> {
+  static async connect(given: HttpOptions = {}): Promise<HttpPalimpsest> {
     const { keptContexts = 100, ...options } = { ...given, ...fieldsOf(given) };
     if (!Number.isSafeInteger(keptContexts) || keptContexts < 0)
       throw invalid('keptContexts must be a whole number, at least 0', 'keptContexts');
-    const palimpsest = new HttpPalimpsest(new Transport(options), keptContexts);
+    const palimpsest = new HttpPalimpsest(new Transport(withUrl(options)), keptContexts);
     try {
       await palimpsest.tenantPolicy();
     } catch (error) {

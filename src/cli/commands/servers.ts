@@ -124,12 +124,14 @@ export function addDevCommands(group: CommandGroup): void {
           'servers, the other commands use these servers.',
         examples: [
           ['palimpsest dev', 'play the bundled session, then open the Temporal UI'],
+          ['palimpsest dev --no-play', 'only start everything'],
           ['palimpsest dev day.jsonl --window 32000 --once', 'play your own sessions, then exit'],
         ],
         notes: transcripts,
       },
       async (files, flags) => (await import('../play/dev.js')).dev(files, flags),
     )
+    .option('--no-play', 'only start everything: play no transcript')
     .option('--once', 'exit when the sessions are done (implied by --json)')
     .option('--settle', 'wait for every compaction before the next turn')
     .option('--out <file|folder>', 'write the compacted context; to a folder, also calls and tokens')

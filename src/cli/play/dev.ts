@@ -33,6 +33,8 @@ import { type ReadTranscript, readTranscripts, type Transcript } from './transcr
 export interface DevFlags
   extends PolicyFlags, Pick<Globals, 'databaseUrl' | 'temporalAddress' | 'url' | 'tenant'> {
   once?: boolean;
+  /** False with `--no-play`. */
+  play?: boolean;
   settle?: boolean;
   json?: boolean;
   out?: string;
@@ -48,11 +50,13 @@ const mostTables = 5;
 const samplePolicy: PolicyInput = { contextWindow: 16_000 };
 
 /**
- * `palimpsest dev` starts servers and worker, applies migrations, plays the given transcripts (or the bundled one) and stays
- * up. Resolves to the exit code: 0 if every session succeeded, else 1. Throws `Input.Invalid` for flags.
+ * `palimpsest dev` starts servers and worker, applies migrations, plays the given transcripts (or the bundled one, or none) and
+ * stays up. Resolves to the exit code: 0 if every session succeeded, else 1. Throws `Input.Invalid` for flags.
  */
 export async function dev(files: string[], flags: DevFlags): Promise<number> {
-  const policy = policyFromFlags(flags, files.length === 0 ? samplePolicy : {});
+  const { play = true } = flags;
+  if (!play) refuseToPlay(files, flags);
+  const policy = policyFromFlags(flags, play && files.length === 0 ? samplePolicy : {});
   if (flags.out !== undefined) checkOut(flags.out);
   if (files.filter((file) => file === '-').length > 1)
     throw invalid('Standard input (-) can be read only once.', 'FILE');
@@ -60,7 +64,20 @@ export async function dev(files: string[], flags: DevFlags): Promise<number> {
   const config = configOf(flags);
   const controller = onInterrupt();
   const session = new DevSession(config, policy, flags, controller);
-  return session.run(files.length === 0 ? [bundledSample()] : files);
+  return session.run(play && files.length === 0 ? [bundledSample()] : files);
+}
+
+/** What only concerns transcripts is refused with `--no-play`. */
+function refuseToPlay(files: string[], flags: DevFlags): void {
+  const given = (['once', 'json', 'settle', 'out', 'window', 'trigger', 'keep', 'policy'] as const).find(
+    (flag) => flags[flag] !== undefined && flags[flag] !== false,
+  );
+  if (files.length === 0 && given === undefined) return;
+  throw invalid(
+    `--no-play plays no transcript, but ${given === undefined ? 'a FILE' : `--${given}`} is given.`,
+    '--no-play',
+    'Leave one of the two out.',
+  );
 }
 
 function bundledSample(): string {
@@ -101,7 +118,7 @@ class DevSession {
   async run(files: string[]): Promise<number> {
     const { screen, controller } = this;
     const reads = (await Promise.all(files.map((file) => readTranscripts(file)))).flat();
-    if (reads.every((read) => 'error' in read)) {
+    if (reads.length > 0 && reads.every((read) => 'error' in read)) {
       for (const read of reads) this.tell({ read, error: 'error' in read ? read.error : null }, null);
       return 1;
     }
@@ -131,7 +148,7 @@ class DevSession {
     }
     try {
       screen.line();
-      await this.playAll(reads, stack);
+      if (reads.length > 0) await this.playAll(reads, stack);
       if (this.flags.out !== undefined) this.writeOut(this.flags.out);
       if (!this.leaves && !controller.signal.aborted) await this.stay(stack);
     } finally {

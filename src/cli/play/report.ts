@@ -176,7 +176,12 @@ export function nextSteps(
     "  import { Palimpsest } from 'palimpsest';",
     '  const palimpsest = await Palimpsest.connect();',
     ` In this folder it needs no options; elsewhere set ${elsewhere}.`,
-    ...(apiUrl === null ? [] : [`  Over HTTP: await HttpPalimpsest.connect(${over}) of 'palimpsest/http'`]),
+    ...(apiUrl === null
+      ? []
+      : [
+          `  Over HTTP: await HttpPalimpsest.connect(${over}) of 'palimpsest/http';`,
+          `  with PALIMPSEST_URL=${apiUrl} it needs no url.`,
+        ]),
     'Look around:',
     ...(uiUrl === null ? [] : [`  ${uiUrl}`]),
     ...(apiUrl === null ? [] : [`  curl ${apiUrl}${path}`]),

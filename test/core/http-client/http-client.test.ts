@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { HttpPalimpsest, type HttpOptions } from '../../../src/http-client/index.js';
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
@@ -22,6 +22,7 @@ async function against(
   options: Partial<HttpOptions> = {},
 ): Promise<{
   client: HttpPalimpsest;
+  url: string;
   seen: { url: string; headers: IncomingMessage['headers']; body: string }[];
 }> {
   const seen: { url: string; headers: IncomingMessage['headers']; body: string }[] = [];
@@ -40,7 +41,7 @@ async function against(
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/behind/`;
   const client = await HttpPalimpsest.connect({ url, ...options });
   seen.splice(0);
-  return { client, seen };
+  return { client, url, seen };
 }
 
 function json(body: unknown, status = 200, headers: Record<string, string> = {}): Answer {
@@ -161,6 +162,21 @@ describe('the failures that a caller gets', () => {
   ])('%j is an invalid option', async (options, path) => {
     const call = HttpPalimpsest.connect(options as HttpOptions);
     await expect(call).rejects.toMatchObject({ type: 'Input.Invalid', path });
+  });
+
+  it('the URL and the token of the environment, if the call gives no URL', async () => {
+    const { seen, url } = await against([json({}), json({}), json({})]);
+    vi.stubEnv('PALIMPSEST_URL', url);
+    vi.stubEnv('PALIMPSEST_TOKEN', 'of-the-environment');
+    try {
+      await HttpPalimpsest.connect();
+      await HttpPalimpsest.connect({ token: 'given' });
+      await HttpPalimpsest.connect({ url });
+    } finally {
+      vi.unstubAllEnvs();
+    }
+    const tokens = seen.map(({ headers }) => headers.authorization);
+    expect(tokens).toEqual(['Bearer of-the-environment', 'Bearer given', undefined]);
   });
 
   it('a value that JSON or a URL would change, before it is sent', async () => {

@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { Client, Connection } from '@temporalio/client';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { HttpPalimpsest } from '../../../src/http-client/client.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { sweepId } from '../../../src/temporal/names.js';
 import { stopPostgres } from '../../../src/runtime/postgres.js';
@@ -349,6 +350,18 @@ describe('with a running dev', () => {
   const talk = path.join(folder, 'talk.json');
   const env = { PALIMPSEST_DATA: dataDir };
   afterAll(() => Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]));
+
+  test('that plays nothing, the servers run, and a client finds them by the environment', async () => {
+    const dev = started(new CliProcess(['dev', '--no-play'], { ...env, PALIMPSEST_API_PORT: '0' }));
+    await dev.shows(/until Ctrl-C[\s\S]*--help/);
+    const [, url = ''] = /PALIMPSEST_URL=(\S+)/.exec(dev.stdout) ?? [];
+    vi.stubEnv('PALIMPSEST_URL', url);
+    const client = await HttpPalimpsest.connect();
+    vi.unstubAllEnvs();
+    expect((await client.sessions()).sessions).toEqual([]);
+    dev.child.kill('SIGINT');
+    expect(await dev.ended).toMatchObject({ code: 0 });
+  });
 
   test('commands find its servers, and its API answers even if the port is in use; without it they say how to start one', async () => {
     writeFileSync(talk, JSON.stringify(dialogue(2, 20).flat()));

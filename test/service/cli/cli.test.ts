@@ -162,6 +162,8 @@ describe('wrong usage and missing input end before anything is started', () => {
     [['dev', '--trigger', '1.5'], 2, /policy\.trigger\[0\]\.fraction/],
     [['dev', '--out', '/nowhere/at/all.json'], 2, /--out/],
     [['dev', '-', '-'], 2, /Standard input/],
+    [['dev', '--no-play', 'nowhere.jsonl'], 2, /--no-play plays no transcript, but a FILE is given/],
+    [['dev', '--no-play', '--once'], 2, /--no-play plays no transcript, but --once is given/],
     [['dev', 'nowhere.jsonl'], 1, /The file does not exist: nowhere\.jsonl/],
     [['migrate'], 2, /DATABASE_URL is not set/],
   ])('%j', async (args, code, message) => {
