@@ -18,7 +18,7 @@ import { digestText, redactorOf } from './asking.js';
 import type { Dependencies } from './run.js';
 
 /** References to the texts that the model wrote for one compaction. */
-export interface WrittenRefs {
+interface WrittenRefs {
   /** Chunks as they were summarized, after halving. */
   chunks: ChunkRef[];
   /** Key of the new snapshot; null in `journal` mode and if only messages were summarized. */

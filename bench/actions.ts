@@ -24,10 +24,14 @@ const own = fileURLToPath(new URL('..', import.meta.url));
 const backfillSessions = 20;
 
 /** Names and counts of the five cases. */
-export type Actions = Record<string, Counted>;
+type Actions = Record<string, Counted>;
 
-export async function actions(servers: Servers): Promise<BenchResult> {
-  const counted = await countActions(servers, path.resolve(process.env['BENCH_CHECKOUT'] ?? own));
+/** `checkout`: folder of an installed checkout of any version; only its public exports are used. */
+export async function actions(
+  servers: Servers,
+  checkout = path.resolve(process.env['BENCH_CHECKOUT'] ?? own),
+): Promise<BenchResult> {
+  const counted = await countActions(servers, checkout);
   return {
     figures: Object.entries(counted).flatMap(([what, one]) => [
       figure('actions', what, 'actions', [one.actions]),
@@ -44,8 +48,7 @@ export async function actions(servers: Servers): Promise<BenchResult> {
 
 let runs = 0;
 
-/** `checkout`: folder of an installed checkout of any version; only its public exports are used. */
-export async function countActions(servers: Servers, checkout: string): Promise<Actions> {
+async function countActions(servers: Servers, checkout: string): Promise<Actions> {
   const name = `actions_${++runs}`;
   const product = (await import(pathToFileURL(path.join(checkout, 'src/index.ts')).href)) as typeof Product;
   const databaseUrl = await createEmptyDatabase(servers.adminUrl, name);
