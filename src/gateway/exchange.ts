@@ -19,7 +19,8 @@ import {
 import type { Answer, Call, Protocol, ReadRequest, StreamEditor } from './protocols/protocol.js';
 import { isRecoveryTool, listOf, sumOfUsage } from './protocols/tools.js';
 import { AnswerReader, kindOf, parsed } from './reader.js';
-import { type Begun, countTokens, type GatewayClient } from './session.js';
+import { type Begun, countTokens } from './session.js';
+import type { GatewayClient } from './settings.js';
 import { EventSplitter, jsonIn, type SseEvent } from './sse.js';
 import type { Target } from './upstreams.js';
 
@@ -73,7 +74,7 @@ async function pass(exchange: Exchange, body: Buffer): Promise<void> {
   if (read?.complete) {
     const { items, usage } = read;
     const messages = Promise.resolve(protocol.again(items, exchange.body));
-    begun.answered({ messages, shown: items, isPart: false, usage });
+    begun.answered({ messages, isPart: false, characters: JSON.stringify(items).length, usage });
   }
   outgoing.end();
 }
@@ -163,20 +164,24 @@ class Conversation {
   }
 
   async #readStream(head: IncomingMessage): Promise<Round> {
-    const { protocol, outgoing, own, signal } = this.#exchange;
+    const { protocol, outgoing, own, signal, mostAnswerBytes } = this.#exchange;
     if (!outgoing.headersSent)
       beginAnswer(outgoing, head, answerHeaders(head.rawHeaders, { read: true }), own);
     const collector = protocol.collector();
-    const splitter = new EventSplitter();
+    const splitter = new EventSplitter(mostAnswerBytes);
+    let left = mostAnswerBytes;
     const pass = async (event: SseEvent) => {
+      left -= event.text.length;
       const data = jsonIn(event);
-      if (isFields(data)) collector.take(data);
+      if (isFields(data) && left >= 0) collector.take(data);
       for (const text of this.#editor.edit(event)) await write(outgoing, text, signal);
     };
     for await (const bytes of plainBytes(head)) for (const event of splitter.take(bytes)) await pass(event);
     const last = splitter.end();
     if (last) await pass(last);
-    return { kind: 'stream', head, said: collector.answer(), bytes: Buffer.alloc(0), body: {} };
+    const said = collector.answer();
+    const complete = said.complete && left >= 0;
+    return { kind: 'stream', head, said: { ...said, complete }, bytes: Buffer.alloc(0), body: {} };
   }
 
   /** Null if the answer was too long to be read, and has passed on as it came. */
@@ -256,12 +261,9 @@ class Conversation {
     const { protocol, begun, outgoing, own, signal } = this.#exchange;
     const isPart = this.#said.length > 0 || ours.length > 0;
     if (said.complete) {
-      const spoken =
-        kind === 'stream' ? [...this.#said.filter(protocol.isAnswer), ...said.items] : said.items;
-      begun.answered({
-        ...{ messages: this.#whole(said, ours), isPart, usage: this.#usage.first },
-        shown: protocol.withoutCalls(spoken, isRecoveryTool),
-      });
+      const characters = JSON.stringify([...this.#said, ...said.items]).length;
+      const messages = this.#whole(said, ours);
+      begun.answered({ messages, isPart, characters, usage: this.#usage.first });
     }
     if (kind === 'stream') {
       for (const text of this.#editor.end()) await write(outgoing, text, signal);

@@ -1,7 +1,6 @@
 /** The session of a request: what it stores, and the messages that go to the model in place of the client's. */
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
-import type { PalimpsestClient } from '../contract/client.js';
 import type { SessionContext } from '../contract/context.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
 import type { Json } from '../conversation/message.js';
@@ -12,20 +11,16 @@ import { asCaller, type Lane } from '../store/connection/places.js';
 import { counterFor } from '../tokens/counter.js';
 import { countOverhead } from '../tokens/message.js';
 import { windowOfModel } from '../tokens/windows.js';
-import type { Answers, Kept } from './answers.js';
+import type { Answers, Append, Kept } from './answers.js';
 import type { Protocol, ReadRequest } from './protocols/protocol.js';
-
-/** The methods that the gateway calls. */
-export type GatewayClient = Pick<
-  PalimpsestClient,
-  'sync' | 'appendTurn' | 'context' | 'policy' | 'search' | 'expand' | 'toolResponse'
->;
+import type { GatewayClient } from './settings.js';
+import { type EditMode, storeList } from './stored-list.js';
 
 export interface Caller {
   tenant: string;
   session: string;
-  /** What a list means that lacks messages of the session. */
-  onEdit: NonNullable<SyncRequest['onEdit']>;
+  /** What a list means that lacks messages of the session. Undefined: `fork` if both have their first message in common. */
+  onEdit: EditMode | undefined;
   client: GatewayClient;
   /** Aborted when the client has gone. */
   signal: AbortSignal;
@@ -45,7 +40,7 @@ export interface Begun {
   /** Runs work for the caller. */
   as<T>(lane: Lane, work: () => Promise<T>): Promise<T>;
   /** Keeps the answer, until the next request has it. */
-  answered(answer: Pick<Kept, 'messages' | 'shown' | 'isPart' | 'usage'>): void;
+  answered(answer: Pick<Kept, 'messages' | 'isPart' | 'characters' | 'usage'>): void;
 }
 
 /** What a session's policy says of the request besides the conversation, in tokens. */
@@ -96,11 +91,12 @@ export class Sessions {
     const continuing = await this.answers.continuing(key, list);
     const isFirst = list.length === 1 ? { at: new Date().toISOString() } : {};
     const asked = {
-      ...{ session, messages: list as SyncRequest['messages'], format: protocol.format, onEdit },
-      ...(continuing ?? isFirst),
+      ...{ session, messages: list as SyncRequest['messages'], format: protocol.format },
+      ...(continuing?.request ?? isFirst),
     };
-    const found = await as('hot', () => synced(client, asked, policiesFor(request, overhead)));
-    if (continuing) this.answers.forget(key);
+    const policies = policiesFor(request, overhead);
+    const found = await as('hot', () => storeList(client, protocol, { ...asked, policies, onEdit }));
+    continuing?.stored();
     const limit = await this.#limit(found, request, overhead, caller, as);
     const fits = found.context.tokens <= limit;
     const read = (budget: number) =>
@@ -114,19 +110,11 @@ export class Sessions {
       within: async (tokens) => (await read(tokens)).messages as unknown as Json[],
       as,
       answered: (answer) => {
-        const { throughSeq } = found;
-        const kept = {
-          ...answer,
-          protocol,
-          items: list.length,
-          last: itemDigest(list.at(-1) ?? null),
-          throughSeq,
-        };
-        const append = (turn: Parameters<GatewayClient['appendTurn']>[0]) =>
-          asCaller({ tenant, lane: 'hot' }, () => client.appendTurn(turn));
+        const { session, throughSeq } = found;
+        const after = { session, throughSeq, items: list.length, last: itemDigest(list.at(-1) ?? null) };
         // A smaller context than that of the session says nothing about the session's counts.
         const usage = fits ? answer.usage : null;
-        this.answers.keep(key, { ...kept, usage, session: found.session }, append);
+        this.answers.keep(key, { ...answer, ...after, protocol, usage }, appendFor(caller));
       },
     };
   }
@@ -180,18 +168,9 @@ function policiesFor({ model, maxOutput }: ReadRequest, overhead: number): Polic
   return [{ ...named, ...reserved, overhead: Math.ceil(overhead / budgetStep) * budgetStep }, named];
 }
 
-async function synced(
-  client: GatewayClient,
-  request: Parameters<GatewayClient['sync']>[0],
-  [policy, ...others]: PolicyInput[],
-): Promise<Synced> {
-  try {
-    return await client.sync<Json>({ ...request, policy });
-  } catch (error) {
-    if (others.length === 0 || !isFailure(error, 'Input.Invalid') || !error.path?.startsWith('policy'))
-      throw error;
-    return synced(client, request, others);
-  }
+/** It lives as long as an answer waits, and holds nothing else of the request. */
+function appendFor({ tenant, client }: Caller): Append {
+  return (turn) => asCaller({ tenant, lane: 'hot' }, () => client.appendTurn(turn));
 }
 
 /** The context of the session's own budget, if the smaller one of this request cannot be reached. */

@@ -115,7 +115,7 @@ async function synchronized(
   const { common, complete } = row ? await compared(connections, row, list, known) : nothing;
   const edited = complete ? null : { commonSeq: common.throughSeq, lastSeq };
   if (edited && request.onEdit !== 'append' && request.onEdit !== 'fork')
-    throw listEdited(ids.session, edited);
+    throw listEdited(ids.session, { ...edited, known: knownOf(list, common.items) });
   const target =
     edited && request.onEdit === 'fork'
       ? { ids: await continued(connections, origin, ids, edited), lastSeq: common.throughSeq, isNew: false }
@@ -222,7 +222,7 @@ const isOther = (ours: string | null, theirs: string | null): boolean =>
 
 function listEdited(
   session: string,
-  { commonSeq, lastSeq }: { commonSeq: number; lastSeq: number },
+  { commonSeq, lastSeq, known }: { commonSeq: number; lastSeq: number; known: number },
 ): PalimpsestError {
   return new PalimpsestError(
     'Store.ListEdited',
@@ -230,7 +230,7 @@ function listEdited(
     {
       path: 'messages',
       hint: "Send the whole list, or say with onEdit what an edited list means: 'fork' or 'append'.",
-      details: { commonSeq, lastSeq },
+      details: { session, known, commonSeq, lastSeq },
     },
   );
 }
