@@ -10,7 +10,7 @@ import type { Turn } from '../contract/turns.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, isPassingFailureOfStore } from '../errors.js';
 import { itemDigest } from '../formats/list-digest.js';
-import type { UsageReport } from '../tokens/reported-usage.js';
+import type { ReportedUsage } from '../tokens/reported-usage.js';
 import type { Protocol } from './protocols/protocol.js';
 import { chatMessagesOf, isSameAnswer } from './same-answer.js';
 
@@ -30,7 +30,7 @@ export interface Kept {
   isPart: boolean;
   /** Length of what the model said. */
   characters: number;
-  usage: UsageReport | null;
+  usage: ReportedUsage | null;
 }
 
 interface Waiting extends Kept {

@@ -4,6 +4,7 @@ import { callRecoveryTool } from '../contract/recovery-tools.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
 import { type Fields, isFields, textOr } from '../formats/content.js';
+import { errorBodyOf, saysContextOverflow } from '../llm/refusal.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
 import { withFields } from './fields.js';
 import {
@@ -19,7 +20,7 @@ import {
 import type { Answer, Call, Protocol, ReadRequest, StreamEditor } from './protocols/protocol.js';
 import { isRecoveryTool, listOf, sumOfUsage } from './protocols/tools.js';
 import { AnswerReader, kindOf, parsed } from './reader.js';
-import { type Begun, countTokens } from './session.js';
+import type { Begun } from './session.js';
 import type { GatewayClient } from './settings.js';
 import { EventSplitter, jsonIn, type SseEvent } from './sse.js';
 import type { Target } from './upstreams.js';
@@ -27,6 +28,8 @@ import type { Target } from './upstreams.js';
 /** Requests of the model to its archive in one answer. Later ones are answered with an error; twice as many end the answer. */
 const mostRounds = 10;
 const budgetStep = 1_024;
+/** Bytes of a provider's error that are read. */
+const mostOfRefusal = 64 * 1024;
 
 export interface Exchange {
   forwarder: Forwarder;
@@ -63,7 +66,7 @@ export async function answerRequest(exchange: Exchange): Promise<void> {
 async function pass(exchange: Exchange, body: Buffer): Promise<void> {
   const { outgoing, own, protocol, begun, mostAnswerBytes, signal } = exchange;
   const answer = await ask(exchange, body, false);
-  if (kindOf(answer) === null) return passAnswer(answer, outgoing, own);
+  if (kindOf(answer) === null) return passOther(exchange, answer);
   beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
   const reader = new AnswerReader(answer, protocol, mostAnswerBytes);
   for await (const chunk of answer) {
@@ -77,6 +80,26 @@ async function pass(exchange: Exchange, body: Buffer): Promise<void> {
     begun.answered({ messages, isPart: false, characters: JSON.stringify(items).length, usage });
   }
   outgoing.end();
+}
+
+/** Passes an answer on that is none of the model, and notes whether the provider found the request too long. */
+async function passOther({ outgoing, own, begun, signal }: Exchange, answer: IncomingMessage): Promise<void> {
+  const { statusCode = 0 } = answer;
+  if (statusCode < 400) return passAnswer(answer, outgoing, own);
+  beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
+  const held: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of answer as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    held.push(chunk);
+    if (size > mostOfRefusal) for (const part of held.splice(0)) await write(outgoing, part, signal);
+  }
+  const bytes = Buffer.concat(held);
+  const plain = await decompressedWhole(answer, bytes, mostOfRefusal);
+  const { code, type, message } = errorBodyOf(parsed(plain) ?? plain.toString('utf8'));
+  // The next request may follow at once.
+  if (saysContextOverflow(statusCode, `${code} ${type} ${message}`)) begun.tooLong();
+  outgoing.end(bytes);
 }
 
 async function ask(
@@ -133,13 +156,15 @@ class Conversation {
   }
 
   async run(): Promise<void> {
-    const { outgoing, own } = this.#exchange;
+    const { outgoing, begun } = this.#exchange;
     for (let number = 1; ; number++) {
       const head = await this.#ask();
       const kind = kindOf(head);
       if (kind === null || (outgoing.headersSent && kind === 'json')) {
-        if (!outgoing.headersSent) return passAnswer(head, outgoing, own);
-        return this.#fail(await failureIn(head));
+        if (!outgoing.headersSent) return passOther(this.#exchange, head);
+        const failure = await failureIn(head);
+        if (saysContextOverflow(head.statusCode ?? 0, `${failure.type} ${failure.message}`)) begun.tooLong();
+        return this.#fail(failure);
       }
       const round = kind === 'stream' ? await this.#readStream(head) : await this.#readWhole(head);
       if (round === null) return;
@@ -241,7 +266,7 @@ class Conversation {
   /** Shortens the context, so that what was said since has room. Returns false if it has none. */
   async #makeRoom(): Promise<boolean> {
     const { begun } = this.#exchange;
-    const said = countTokens(this.#said);
+    const said = begun.count(this.#said);
     if (this.#contextTokens + said <= begun.limit) return true;
     const room = begun.limit - said;
     const budget = room > 2 * budgetStep ? Math.floor(room / budgetStep) * budgetStep : room;
@@ -333,7 +358,7 @@ async function decompressedWhole(answer: IncomingMessage, bytes: Buffer, most: n
 /** The provider's error, of the form that OpenAI and Anthropic share. */
 async function failureIn(answer: IncomingMessage): Promise<{ type: string; message: string }> {
   const chunks: Buffer[] = [];
-  let left = 64 * 1024;
+  let left = mostOfRefusal;
   for await (const chunk of plainBytes(answer)) {
     left -= chunk.length;
     if (left < 0) break;
