@@ -18,7 +18,8 @@ interface Manifest {
 interface RootManifest extends Manifest {
   engines: Record<string, string>;
   exports: Record<string, { 'palimpsest-source': string }>;
-  peerDependencies?: Record<string, string>;
+  peerDependencies: Record<string, string>;
+  peerDependenciesMeta: Record<string, { optional?: boolean }>;
 }
 
 /** Part of a bundle: `imports` has names of packages and of other parts, `modules` the files that it is made of. */
@@ -106,7 +107,7 @@ function packageOf(id: string): string {
 
 function manifestOf(made: readonly Chunk[]): object {
   const { version, license, engines } = from;
-  const peers = peersOf(made);
+  checkPeers(made);
   return {
     ...{
       name: 'palimpsest-client',
@@ -123,23 +124,18 @@ function manifestOf(made: readonly Chunk[]): object {
         },
       ]),
     ),
-    ...(peers.length === 0
-      ? {}
-      : {
-          peerDependencies: Object.fromEntries(peers.map((name) => [name, from.peerDependencies?.[name]])),
-          peerDependenciesMeta: Object.fromEntries(peers.map((name) => [name, { optional: true }])),
-        }),
+    peerDependencies: from.peerDependencies,
+    peerDependenciesMeta: from.peerDependenciesMeta,
   };
 }
 
-function peersOf(made: readonly Chunk[]): string[] {
+/** Not every peer is imported: `palimpsest/mastra` describes the types that it needs. */
+function checkPeers(made: readonly Chunk[]): void {
   const own = new Set(made.map(({ fileName }) => fileName));
   const imported = made.flatMap(({ imports }) => imports).filter((id) => !own.has(id) && !isBuiltin(id));
-  const peers = [...new Set(imported.map(packageOf))].sort();
-  for (const name of peers)
-    if (from.peerDependencies?.[name] === undefined)
+  for (const name of new Set(imported.map(packageOf)))
+    if (!(name in from.peerDependencies && from.peerDependenciesMeta[name]?.optional))
       fail(`${name} is imported: name it in peerDependencies of package.json, as optional`);
-  return peers;
 }
 
 function licencesOf(made: readonly Chunk[]): string {

@@ -1,8 +1,10 @@
 /** `palimpsest/mastra`: a processor for agents of Mastra, in place of its message history. */
 import { isDeepStrictEqual } from 'node:util';
 import type { PalimpsestClient } from '../contract/client.js';
-import type { Synced, SyncRequest } from '../contract/sync.js';
-import { invalid, isFailure } from '../errors.js';
+import type { SyncRequest } from '../contract/sync.js';
+import { invalid } from '../errors.js';
+import { afterOthers, heldContext, type HeldRequest, inTurn } from './held.js';
+import { checkAdapterOptions, optionRules } from './options.js';
 
 export interface PalimpsestMemoryOptions {
   /** `Palimpsest` or `HttpPalimpsest`. */
@@ -25,25 +27,30 @@ interface Conversion {
 
 interface Messages {
   get: {
-    all: { db(): { threadId?: string }[]; aiV5: Conversion; aiV6?: Conversion; aiV7?: Conversion };
+    all: {
+      db(): { threadId?: string | undefined }[];
+      aiV5: Conversion;
+      aiV6?: Conversion | undefined;
+      aiV7?: Conversion | undefined;
+    };
     remembered: { db(): unknown[] };
   };
 }
 
 interface Step {
-  usage?: { inputTokens?: number; outputTokens?: number };
+  usage?: { inputTokens?: number | undefined; outputTokens?: number | undefined } | undefined;
 }
 
 interface Shared {
   /** What a processor keeps during one call of the agent. */
   state: Record<string, unknown>;
-  requestContext?: { get(key: never): unknown };
+  requestContext?: { get(key: never): unknown } | undefined;
 }
 
 interface RequestArgs<Message> extends Shared {
   prompt: Message[];
-  model: { specificationVersion?: string };
-  messageList?: Messages;
+  model: { specificationVersion?: string | undefined };
+  messageList?: Messages | undefined;
   stepNumber: number;
   steps: Step[];
 }
@@ -66,9 +73,6 @@ interface Run {
   stored: Message[];
 }
 
-/** Number of times that other calls may come first. */
-const attempts = 20;
-
 /**
  * Stores the messages of each call of the agent in a session, and gives the model the session's context. It has to be both an
  * input processor, the last one, and an output processor. `palimpsestMemory` makes it both.
@@ -77,7 +81,9 @@ export class PalimpsestProcessor {
   readonly id = 'palimpsest';
   readonly name = 'Palimpsest';
 
-  constructor(private readonly options: PalimpsestMemoryOptions) {}
+  constructor(private readonly options: PalimpsestMemoryOptions) {
+    checkAdapterOptions(options, rules);
+  }
 
   async processLLMRequest<Given extends PromptMessage>({
     prompt,
@@ -121,12 +127,8 @@ export class PalimpsestProcessor {
   }
 
   private async held(session: string): Promise<Message[]> {
-    try {
-      return (await this.sync(session, [])).context.messages;
-    } catch (error) {
-      if (isFailure(error, 'Store.SessionNotFound')) return [];
-      throw error;
-    }
+    const held = await heldContext<Message, undefined>(this.options.client, this.request(session));
+    return held?.context.messages ?? [];
   }
 
   /** Stores what is new in the messages of a call, whoever else adds to the session. */
@@ -139,30 +141,30 @@ export class PalimpsestProcessor {
         'messages',
         'Make Palimpsest the last input processor, and do not change earlier messages in each step.',
       );
-    for (let attempt = 1; ; attempt++) {
-      try {
-        const usage = begun > 0 ? usageOf(answered) : {};
-        const { context } = await this.sync(run.session, [...run.context, ...said.slice(begun)], usage);
+    const usage = begun > 0 ? usageOf(answered) : {};
+    const { client } = this.options;
+    await inTurn(client, run.session, () =>
+      afterOthers(run.session, async (attempt) => {
+        if (attempt > 1) run.context = await this.held(run.session);
+        const messages = [...run.context, ...said.slice(begun)];
+        const request = { ...this.request(run.session), messages, ...usage };
+        const { context } = await client.sync<Message, undefined>(request);
         Object.assign(run, { context: context.messages, stored: said });
-        return;
-      } catch (error) {
-        if (!isFailure(error, 'Store.ListEdited') || attempt === attempts) throw error;
-        run.context = await this.held(run.session);
-      }
-    }
+      }),
+    );
   }
 
-  private sync(
-    session: string,
-    messages: Message[],
-    more: Pick<SyncRequest, 'usage'> = {},
-  ): Promise<Synced<Message, undefined>> {
-    const { client, policy } = this.options;
+  private request(session: string): HeldRequest {
     // The agent has no tools that read evicted messages.
-    const given = { recovery: 'none' as const, ...policy };
-    return client.sync<Message, undefined>({ session, format: 'ai-sdk', messages, policy: given, ...more });
+    return { session, format: 'ai-sdk', policy: { recovery: 'none', ...this.options.policy } };
   }
 }
+
+const rules = {
+  client: optionRules.client('sync'),
+  session: optionRules.text,
+  policy: optionRules.object,
+};
 
 /** Both places of the processor, for the configuration of an agent. */
 export function palimpsestMemory(options: PalimpsestMemoryOptions): {
@@ -198,9 +200,9 @@ function sessionOf(
   const id = session ?? get('mastra__threadId') ?? memory?.thread?.id ?? listed;
   if (typeof id === 'string' && id !== '') return id;
   throw invalid(
-    'the call has no session: neither the option session nor a thread is set',
+    'the call has no session: the option session is not set, and Mastra names no thread',
     'session',
-    "Call the agent with { memory: { thread: '…', resource: '…' } }, or give palimpsestMemory a session.",
+    "Call the agent with { memory: { thread: '…', resource: '…' } } and at least one message, or give palimpsestMemory a session.",
   );
 }
 

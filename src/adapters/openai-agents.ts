@@ -1,11 +1,19 @@
 /** `palimpsest/openai-agents`: sessions for OpenAI's Agents SDK whose history fits the model's window. */
 import { isDeepStrictEqual } from 'node:util';
-import { type AgentInputItem, type CallModelInputFilter, type Session, tool } from '@openai/agents';
+import {
+  type AgentInputItem,
+  type CallModelInputFilter,
+  OpenAIChatCompletionsModel,
+  type Session,
+  tool,
+} from '@openai/agents';
 import type { PalimpsestClient } from '../contract/client.js';
 import { callRecoveryTool, recoveryTools } from '../contract/recovery-tools.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
 import { continuationId } from '../contract/continuation.js';
-import { isFailure, PalimpsestError } from '../errors.js';
+import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { afterOthers, heldContext, type HeldRequest, inTurn } from './held.js';
+import { checkAdapterOptions, optionRules } from './options.js';
 
 export interface PalimpsestSessionOptions {
   /** `Palimpsest` or `HttpPalimpsest`. */
@@ -24,7 +32,7 @@ interface ResponsesItem {
   role?: string;
 }
 
-/** Number of times that other calls may come first. */
+/** Number of times that other calls may move the session first. */
 const attempts = 20;
 
 /** Number of runs at once whose items are remembered between `callModelInputFilter` and `addItems`. */
@@ -42,12 +50,12 @@ export class PalimpsestSession implements Session {
   private readonly client: PalimpsestClient;
   private readonly session: string;
   private readonly policy: SyncRequest['policy'];
-  /** The context that was answered last. It stands for a beginning of the log. */
-  private context: ResponsesItem[] | null = null;
   /** For each run, the items that `callModelInputFilter` stored and the SDK has not yet added. */
   private offered: AgentInputItem[][] = [];
 
-  constructor({ client, session, policy, recoveryTools: hasTools = false }: PalimpsestSessionOptions) {
+  constructor(options: PalimpsestSessionOptions) {
+    checkAdapterOptions(options, rules);
+    const { client, session, policy, recoveryTools: hasTools = false } = options;
     this.client = client;
     this.session = session;
     this.policy = hasTools ? policy : { recovery: 'none', ...policy };
@@ -55,6 +63,14 @@ export class PalimpsestSession implements Session {
 
   getSessionId(): Promise<string> {
     return Promise.resolve(this.session);
+  }
+
+  /**
+   * The id with which the client's methods reach the items that the session has now. After `popItem` and `clearSession` it is that
+   * of the fork in which the session goes on.
+   */
+  async sessionInUse(): Promise<string> {
+    return (await this.present())?.session ?? this.session;
   }
 
   async getItems(limit?: number): Promise<AgentInputItem[]> {
@@ -65,19 +81,20 @@ export class PalimpsestSession implements Session {
 
   async addItems(items: AgentInputItem[]): Promise<void> {
     const added = items.filter((item) => !isOfContext(item)).map(storable);
-    await this.append(added.slice(this.takeOffered(added)));
+    await this.inTurn(() => this.append(added.slice(this.takeOffered(added))));
   }
 
   /**
    * Removes the last item from the session and returns it; undefined if there is none. The session goes on in a fork without
    * the item. The log that has it stays stored under its own id.
    */
-  async popItem(): Promise<AgentInputItem | undefined> {
+  popItem(): Promise<AgentInputItem | undefined> {
+    return this.inTurn(() => this.pop());
+  }
+
+  private async pop(): Promise<AgentInputItem | undefined> {
     for (let attempt = 1; ; attempt++) {
-      const present = await this.present();
-      if (present === null) return undefined;
-      const { session } = present;
-      const { messages: lastSeq } = await this.client.status({ session });
+      const { session, throughSeq: lastSeq } = (await this.present()) ?? { session: '', throughSeq: 0 };
       if (lastSeq === 0) return undefined;
       const { messages } = await this.client.expand({ session, fromSeq: lastSeq, limit: 1 });
       const items = messages.flatMap(({ native }) => (native?.items ?? []) as unknown as AgentInputItem[]);
@@ -88,27 +105,32 @@ export class PalimpsestSession implements Session {
   }
 
   /** The session goes on in an empty fork. To delete what is stored, use `erase` of the client. */
-  async clearSession(): Promise<void> {
-    for (let attempt = 1; ; attempt++) {
-      const present = await this.present();
-      if (present === null) return;
-      const { messages: lastSeq } = await this.client.status({ session: present.session });
-      if (await this.move(present.session, { lastSeq, throughSeq: 0, rest: [] }, attempt)) return;
-    }
+  clearSession(): Promise<void> {
+    return this.inTurn(async () => {
+      for (let attempt = 1; ; attempt++) {
+        const present = await this.present();
+        if (present === null) return;
+        const { session, throughSeq: lastSeq } = present;
+        if (await this.move(session, { lastSeq, throughSeq: 0, rest: [] }, attempt)) return;
+      }
+    });
   }
 
   /**
    * For the option of the same name of a run: stores the run's items before each call of the model, and replaces them by the
    * context, so that a run of any length fits the window.
    */
-  readonly callModelInputFilter: CallModelInputFilter = async ({ modelData }) => {
+  readonly callModelInputFilter: CallModelInputFilter = async ({ modelData, agent }) => {
+    if (agent.model instanceof OpenAIChatCompletionsModel) throw otherApi();
     const input = modelData.input.filter((item) => !isInstructions(item));
     const made = input.filter((item) => !isOfContext(item)).map(storable);
-    const synced = await this.store(input.map(storable)).catch(async (error: unknown) => {
-      // Another run has added items, or the history was cut on its way here.
-      if (!isFailure(error, 'Store.ListEdited') || hasLostMarks(input)) throw error;
-      return this.append(made.slice(this.storedOf(made)));
-    });
+    const synced = await this.inTurn(() =>
+      this.store(input.map(storable)).catch(async (error: unknown) => {
+        // Another run has added items, or the history was cut on its way here.
+        if (!isFailure(error, 'Store.ListEdited') || hasLostMarks(input)) throw error;
+        return this.append(made.slice(this.storedOf(made)));
+      }),
+    );
     this.offer(made);
     return { ...modelData, input: wrapped(synced) };
   };
@@ -120,52 +142,41 @@ export class PalimpsestSession implements Session {
       description,
       strict: false,
       parameters: { ...parameters, required: parameters.required ?? [], additionalProperties: true },
-      execute: async (input) => {
-        const present = await this.present();
-        return callRecoveryTool(this.client, present?.session ?? this.session, name, input);
-      },
+      execute: async (input) => callRecoveryTool(this.client, await this.sessionInUse(), name, input),
     }),
   );
 
-  /** The context, or null for a session that does not exist. */
-  private async present(): Promise<Synced<ResponsesItem, string> | null> {
-    try {
-      return await this.store([]);
-    } catch (error) {
-      if (isFailure(error, 'Store.SessionNotFound')) return null;
-      throw error;
-    }
+  private inTurn<Result>(call: () => Promise<Result>): Promise<Result> {
+    return inTurn(this.client, this.session, call);
   }
 
-  private async store(
+  /** The context, or null for a session that does not exist. */
+  private present(): Promise<Synced<ResponsesItem, string> | null> {
+    return heldContext<ResponsesItem, string>(this.client, this.request());
+  }
+
+  private store(
     messages: readonly (AgentInputItem | ResponsesItem)[],
+    expected: Pick<SyncRequest, 'expectedSession'> = {},
   ): Promise<Synced<ResponsesItem, string>> {
-    const { client, session, policy } = this;
-    const request = {
-      session,
-      messages,
-      format: 'openai-agents' as const,
-      ...(policy === undefined ? {} : { policy }),
-    };
-    const synced = await client.sync<ResponsesItem, string>(request);
-    this.context = synced.context.messages;
-    return synced;
+    return this.client.sync<ResponsesItem, string>({ ...this.request(), ...expected, messages });
+  }
+
+  private request(): HeldRequest {
+    const { session, policy } = this;
+    return { session, format: 'openai-agents', ...(policy === undefined ? {} : { policy }) };
   }
 
   /** Stores items after the whole log, whoever else adds to it. */
-  private async append(items: readonly AgentInputItem[]): Promise<Synced<ResponsesItem, string> | null> {
-    for (let attempt = 1; ; attempt++) {
-      if (this.context === null || items.length === 0) {
-        const present = await this.present();
-        if (items.length === 0) return present;
-      }
-      try {
-        return await this.store([...(this.context ?? []), ...items]);
-      } catch (error) {
-        if (!isFailure(error, 'Store.ListEdited') || attempt === attempts) throw error;
-        this.context = null;
-      }
-    }
+  private append(items: readonly AgentInputItem[]): Promise<Synced<ResponsesItem, string> | null> {
+    if (items.length === 0) return this.present();
+    return afterOthers(this.session, async () => {
+      const present = await this.present();
+      if (present === null) return this.store(items);
+      // Items that another call removes meanwhile must not be stored again.
+      const { session: expectedSession, context } = present;
+      return this.store([...context.messages, ...items], { expectedSession });
+    });
   }
 
   /**
@@ -183,7 +194,6 @@ export class PalimpsestSession implements Session {
   ): Promise<boolean> {
     const { client, session: continues } = this;
     const to = continuationId(continues, from, attempt);
-    this.context = null;
     this.offered = [];
     try {
       if (messages.length > 0) {
@@ -223,6 +233,20 @@ export class PalimpsestSession implements Session {
     return 0;
   }
 }
+
+const rules = {
+  client: optionRules.client('sync', 'fork', 'appendTurn', 'expand', 'search', 'toolResponse'),
+  session: { ...optionRules.text, isRequired: true },
+  policy: optionRules.object,
+  recoveryTools: optionRules.flag,
+};
+
+const otherApi = () =>
+  invalid(
+    "the agent's model uses the Chat Completions API, and the session has items of the Responses API",
+    'model',
+    'Use a model of the Responses API, or send the context in the format openai-chat with a loop of your own.',
+  );
 
 /** Marks items of a context. The SDK keeps the field in its lists and sends it to no model. */
 const mark = 'palimpsest';

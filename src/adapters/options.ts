@@ -2,7 +2,7 @@
 import type { PalimpsestClient } from '../contract/client.js';
 import { callRecoveryTool, type RecoveryToolName } from '../contract/recovery-tools.js';
 import type { SyncRequest } from '../contract/sync.js';
-import { isFailure } from '../errors.js';
+import { invalid, isFailure } from '../errors.js';
 
 /** The methods that an adapter calls: those of `Palimpsest` or `HttpPalimpsest`. */
 export type AdapterClient = Pick<PalimpsestClient, 'sync' | 'toolResponse' | 'search' | 'expand'>;
@@ -54,4 +54,46 @@ export async function recovered(
 ): Promise<string> {
   const { session: inUse } = await client.sync({ session, messages: [] });
   return callRecoveryTool(client, inUse, name, input);
+}
+
+/** What a value of an option must be. */
+export interface OptionRule {
+  must: string;
+  holds(value: unknown): boolean;
+  isRequired?: boolean;
+}
+
+const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
+
+/** Rules for `checkAdapterOptions`. */
+export const optionRules = {
+  client: (...methods: (keyof PalimpsestClient)[]): OptionRule => ({
+    must: 'must be a Palimpsest or an HttpPalimpsest',
+    holds: (value) =>
+      isObject(value) && methods.every((name) => typeof Reflect.get(value, name) === 'function'),
+    isRequired: true,
+  }),
+  text: {
+    must: 'must be a text that is not empty',
+    holds: (value) => typeof value === 'string' && value !== '',
+  },
+  flag: { must: 'must be true or false', holds: (value) => typeof value === 'boolean' },
+  object: { must: 'must be an object', holds: isObject },
+} satisfies Record<string, OptionRule | ((...methods: (keyof PalimpsestClient)[]) => OptionRule)>;
+
+/** Refuses with `Input.Invalid` what only TypeScript refuses otherwise: an unknown option, and a value of another kind. */
+export function checkAdapterOptions<Options extends object>(
+  options: Options,
+  rules: { [Name in keyof Required<Options>]: OptionRule },
+): void {
+  const known = Object.entries<OptionRule>(rules);
+  const hint = `Known options: ${known.map(([name]) => name).join(', ')}.`;
+  const given: unknown = options;
+  if (!isObject(given)) throw invalid('the options must be an object', 'options', hint);
+  for (const name of Object.keys(given))
+    if (!Object.hasOwn(rules, name)) throw invalid(`${name} is not a known option`, name, hint);
+  for (const [name, { must, holds, isRequired = false }] of known) {
+    const value: unknown = Reflect.get(given, name);
+    if (value === undefined ? isRequired : !holds(value)) throw invalid(`${name} ${must}`, name, hint);
+  }
 }

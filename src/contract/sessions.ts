@@ -245,6 +245,13 @@ export const status = component(
   'Status',
   z.object({
     session: z.string(),
+    continuedIn: z
+      .string()
+      .nullable()
+      .describe(
+        'The fork in which `sync` goes on for this session, after messages were edited or removed. Other operations reach the ' +
+          'present messages under this id. null: there is none.',
+      ),
     messages: z.int().describe('Messages in the log.'),
     liveMessages: z.int().describe('Messages in the context.'),
     tokens: z.number().describe('Tokens of the context.'),
@@ -258,7 +265,9 @@ export const status = component(
     generation: z.int(),
     phase: z
       .enum(['idle', 'appending', 'debouncing', 'measuring', 'compacting', 'asleep', 'unknown'])
-      .describe('`asleep`: no workflow runs, because none was needed for `idleAfter`; `unknown`: no worker answers.'),
+      .describe(
+        '`asleep`: no workflow runs, because none was needed for `idleAfter`; `unknown`: no worker answers.',
+      ),
     overdue: moment
       .nullable()
       .describe(
@@ -306,7 +315,15 @@ export const status = component(
   {
     description: "Sizes, effective policy, and what the session's workflow is doing now.",
     example: {
-      ...{ session: 's-1', messages: 2, liveMessages: 2, tokens: 31, budget: 28_672, generation: 0 },
+      ...{
+        session: 's-1',
+        continuedIn: null,
+        messages: 2,
+        liveMessages: 2,
+        tokens: 31,
+        budget: 28_672,
+        generation: 0,
+      },
       ...{ failures: 0, journal: null, promptCache: null, measureAt: 25_804 },
       breakdown: {
         ...{ system: 0, head: 0, carried: 0, tail: 31 },

@@ -22,6 +22,14 @@ export const syncBody = component(
           '`fork`: go on in a fork that ends where list and log part; later calls use this fork. `append`: append what follows ' +
           'the part that both have. Default: `refuse`.',
       ),
+    expectedSession: z
+      .string()
+      .min(1)
+      .optional()
+      .describe(
+        'The `session` of the answer whose context the list begins with. If the session goes on in another fork by now, the call ' +
+          'fails with `Store.ListEdited` and stores nothing, so that messages which were removed meanwhile are not stored again.',
+      ),
     instead: z
       .strictObject({
         at: z.int().min(0).describe('Index of the first of these items in `messages`.'),

@@ -21,6 +21,7 @@ export function statusOf(
   const running = typeof live === 'string' ? null : live;
   return {
     session: row.session,
+    continuedIn: row.continuedIn,
     messages: row.nextSeq - 1,
     liveMessages: row.liveMessages,
     tokens: row.liveTokens,

@@ -110,6 +110,8 @@ async function synchronized(
     sessionInUse(connections, origin),
     knownPart(connections, origin, list),
   ]);
+  if (request.expectedSession !== undefined && request.expectedSession !== ids.session)
+    throw wentOn(ids.session, request.expectedSession);
   const lastSeq = row ? row.nextSeq - 1 : 0;
   const known = ids === origin ? found : await knownPart(connections, ids, list);
   const { common, complete } = row ? await compared(connections, row, list, known) : nothing;
@@ -232,6 +234,14 @@ function listEdited(
       hint: "Send the whole list, or say with onEdit what an edited list means: 'fork' or 'append'.",
       details: { session, known, commonSeq, lastSeq },
     },
+  );
+}
+
+function wentOn(session: string, expected: string): PalimpsestError {
+  return new PalimpsestError(
+    'Store.ListEdited',
+    `the list is of session ${expected}, which goes on in session ${session}`,
+    { path: 'expectedSession', hint: 'Read the context again with an empty list, and add to it.' },
   );
 }
 

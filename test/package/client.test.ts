@@ -251,6 +251,8 @@ describe('its adapters', () => {
   beforeAll(() => {
     cpSync(built, path.join(folder, 'node_modules', 'palimpsest-client'), { recursive: true });
     for (const name of Object.keys(peerDependencies)) {
+      // `palimpsest/mastra` imports nothing of @mastra/core, which needs Node 22.
+      if (name === '@mastra/core') continue;
       const link = path.join(folder, 'node_modules', name);
       mkdirSync(path.dirname(link), { recursive: true });
       symlinkSync(path.join(root, 'node_modules', name), link);

@@ -201,6 +201,15 @@ function saidBy({ role, content }: Item): string {
   return JSON.stringify([role, parts]);
 }
 
+test.each<[path: string, options: object]>([
+  ['client', {}],
+  ['session', { client: { sync: () => null }, session: '' }],
+  ['sesion', { client: { sync: () => null }, sesion: 's-1' }],
+])('palimpsestMemory refuses a wrong %s', (path, options) => {
+  const make = () => Reflect.apply(palimpsestMemory, null, [options]);
+  expect(make).toThrow(expect.objectContaining({ type: 'Input.Invalid', path }));
+});
+
 describe.skipIf('why' in mastra)('an agent of Mastra', () => {
   test('fits the window for 100 turns', async () => {
     const model = lookingTwice();
@@ -299,6 +308,18 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
     expect(stored).toHaveLength(2 * (1 + 5 * 2 + 1));
   });
 
+  test('goes on after a question that is larger than the window', async () => {
+    const model = lookingTwice();
+    const agent = agentWith(model, { client: await connect(), session: 'large', policy });
+    await expect(agent.generate(`Read: ${'word '.repeat(6_000)}`)).rejects.toThrow(
+      'the smallest valid context',
+    );
+    const { text: answer } = await agent.generate('And now?');
+    expect(answer).toBe('Answer 1.');
+    expect(model.refused).toEqual([]);
+    expect(await replayed('large')).toHaveLength(1 + 4 + 1);
+  });
+
   test('is refused a second history', async () => {
     const { MockMemory } = await loaded('memory/index.js');
     const options = { lastMessages: 10 };
@@ -331,6 +352,7 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
       const compilerOptions = {
         ...{
           strict: true,
+          exactOptionalPropertyTypes: true,
           noEmit: true,
           skipLibCheck: true,
           module: 'NodeNext',

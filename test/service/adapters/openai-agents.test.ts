@@ -3,6 +3,7 @@ import {
   Agent,
   type AgentInputItem,
   MemorySession,
+  OpenAIChatCompletionsModel,
   OpenAIProvider,
   Runner,
   RunState,
@@ -283,6 +284,75 @@ describe('at once', () => {
       expect(keys).toHaveLength(1 + 2 * (1 + 5 * 2 + 1));
     },
   );
+
+  test('twelve runs, half of them as in other processes, store every item once', async () => {
+    const clients = await Promise.all(Array.from({ length: 6 }, connect));
+    const options = { session: 'crowd', policy: { contextWindow: 100_000 } };
+    const first = new PalimpsestSession({ client, ...options });
+    await Promise.all(
+      Array.from({ length: 12 }, async (_, index) => {
+        const own = clients[(index - 1) / 2];
+        const session = own ? new PalimpsestSession({ client: own, ...options }) : first;
+        const { callModelInputFilter } = session;
+        await other(`run${index}-`).runner.run(agent, `Question ${index}`, { session, callModelInputFilter });
+      }),
+    );
+    expect(await replayed('crowd')).toHaveLength(12 * (1 + 5 * 2 + 1));
+  });
+});
+
+describe('a session whose context ends with', () => {
+  const user = (content: string): AgentInputItem => ({ role: 'user', content });
+  const reasoning: AgentInputItem = {
+    ...{ type: 'reasoning', id: 'rs_1' },
+    content: [{ type: 'input_text', text: 'Hm.' }],
+  };
+  const answer: AgentInputItem = {
+    ...{ type: 'message', role: 'assistant', id: 'msg_1', status: 'completed' },
+    content: [{ type: 'output_text', text: 'Hello.' }],
+  };
+
+  test.each<[name: string, added: AgentInputItem[][], pops: number]>([
+    ['a lone reasoning item', [[user('One.')], [reasoning]], 0],
+    ['what popItem left of a response', [[user('One.')], [reasoning, answer]], 1],
+  ])('%s takes more items', async (name, added, pops) => {
+    const session = new PalimpsestSession({ client, session: `ends with ${name}`, policy });
+    for (const items of added) await session.addItems(items);
+    for (let pop = 0; pop < pops; pop++) await session.popItem();
+    await session.addItems([user('Two.')]);
+    await session.addItems([user('Three.')]);
+    const expected = [user('One.'), reasoning, user('Two.'), user('Three.')];
+    expect(await replayed(`ends with ${name}`)).toEqual(expected.map(comparable));
+  });
+
+  const large = `Read: ${'word '.repeat(6_000)}`;
+
+  test.each(['library', 'HTTP'])(
+    'a question beyond the window goes on, with the client of %s',
+    async (kind) => {
+      const name = `large-${kind}`;
+      const session = new PalimpsestSession({
+        client: kind === 'HTTP' ? await connect() : client,
+        ...{ session: name, policy },
+      });
+      const { callModelInputFilter } = session;
+      const api = lookingTwice();
+      const ask = (input: string | AgentInputItem[]) =>
+        api.runner.run(agent, input, { session, callModelInputFilter });
+      await ask('Hello?');
+      await expect(ask(large)).rejects.toMatchObject({ type: 'Budget.Unreachable' });
+      await expect(ask([])).rejects.toMatchObject({ type: 'Budget.Unreachable' });
+      expect((await ask('And now?')).finalOutput).toBe('Answer 2.');
+      expect(api.largest).toBeLessThanOrEqual(policy.contextWindow);
+      const asked = ((await replayed(name)) as Item[]).filter(({ role }) => role === 'user');
+      expect(asked.map(({ content }) => content)).toEqual(['Hello?', large, 'And now?']);
+      await session.addItems([user(large)]).catch((error: unknown) => error);
+      expect(await session.popItem()).toEqual(user(large));
+      await session.addItems([user(large)]).catch((error: unknown) => error);
+      await session.clearSession();
+      expect(await session.getItems()).toEqual([]);
+    },
+  );
 });
 
 describe('popItem', () => {
@@ -375,12 +445,70 @@ describe('popItem', () => {
     );
   });
 
+  test('and then addItems in another process stores no removed item again', async () => {
+    const one = await opened('pop-elsewhere');
+    await (await again('pop-elsewhere')).popItem();
+    await one.addItems([{ role: 'user', content: 'Third.' }]);
+    expect(await replayed('pop-elsewhere')).toEqual([
+      ...dialog.slice(0, 2),
+      { role: 'user', content: 'Third.' },
+    ]);
+  });
+
+  test('makes a list of the log before it stale', async () => {
+    const session = await opened('pop-stale');
+    const before = await client.sync({ session: 'pop-stale', messages: [] });
+    await session.popItem();
+    const messages = [...before.context.messages, { role: 'user', content: 'Third.' }] as AgentInputItem[];
+    const stale = { session: 'pop-stale', messages, expectedSession: before.session };
+    await expect(client.sync(stale)).rejects.toMatchObject({
+      ...{ type: 'Store.ListEdited', path: 'expectedSession' },
+    });
+    expect(await replayed('pop-stale')).toEqual(dialog.slice(0, 2));
+  });
+
   test('of a session that does not exist returns nothing', async () => {
     expect(await (await again('pop-none')).popItem()).toBeUndefined();
   });
 });
 
 describe('a session', () => {
+  test.each<[path: string, options: object]>([
+    ['client', { session: 's-1' }],
+    ['client', { client: {}, session: 's-1' }],
+    ['session', { client: 'as it is' }],
+    ['session', { client: 'as it is', session: '' }],
+    ['recoveryTools', { client: 'as it is', session: 's-1', recoveryTools: 'yes' }],
+    ['polcy', { client: 'as it is', session: 's-1', polcy: {} }],
+  ])('is refused a wrong %s', (path, given: { client?: unknown }) => {
+    const make = () =>
+      Reflect.construct(PalimpsestSession, [given.client === 'as it is' ? { ...given, client } : given]);
+    const hint = 'Known options: client, session, policy, recoveryTools.';
+    expect(make).toThrow(expect.objectContaining({ type: 'Input.Invalid', path, hint }));
+  });
+
+  test('refuses a model of the Chat Completions API', async () => {
+    const openAIClient = new OpenAI({ apiKey: 'none' });
+    const model = new OpenAIChatCompletionsModel(openAIClient, 'gpt-5');
+    const session = new PalimpsestSession({ client, session: 'chat', policy });
+    const { callModelInputFilter } = session;
+    const { runner } = lookingTwice();
+    const run = runner.run(agent.clone({ model }), 'Hello?', { session, callModelInputFilter });
+    await expect(run).rejects.toMatchObject({ type: 'Input.Invalid', path: 'model' });
+  });
+
+  test('names the fork in which it goes on, and so does its status', async () => {
+    const session = new PalimpsestSession({ client, session: 'moved', policy });
+    expect(await session.sessionInUse()).toBe('moved');
+    await session.addItems([{ role: 'user', content: 'One.' }]);
+    expect((await client.status({ session: 'moved' })).continuedIn).toBeNull();
+    await session.popItem();
+    const inUse = await session.sessionInUse();
+    expect(inUse).not.toBe('moved');
+    expect((await client.status({ session: 'moved' })).continuedIn).toBe(inUse);
+    expect((await client.status({ session: inUse })).messages).toBe(0);
+  });
+
   test('is empty after clearSession, and its log stays', async () => {
     const session = new PalimpsestSession({ client, session: 'cleared', policy });
     await session.clearSession();
