@@ -146,6 +146,12 @@ const usage = component(
         },
         outputTokens: tokens,
         model,
+        countedTokens: {
+          ...tokens,
+          description:
+            'Tokens of the whole request as Palimpsest counts them: the context that was sent, tools and instructions. ' +
+            "Default: the session's context and the policy's overhead.",
+        },
       },
       additionalProperties: false,
     }),

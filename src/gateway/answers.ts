@@ -8,12 +8,11 @@ import { LRUCache } from 'lru-cache';
 import type { SyncRequest } from '../contract/sync.js';
 import type { Turn } from '../contract/turns.js';
 import type { Json } from '../conversation/message.js';
-import { textOf } from '../conversation/validate.js';
-import { isFailure } from '../errors.js';
-import { formatOf } from '../formats/index.js';
+import { isFailure, isPassingFailureOfStore } from '../errors.js';
 import { itemDigest } from '../formats/list-digest.js';
-import type { UsageReport } from '../tokens/reported-usage.js';
+import type { ReportedUsage } from '../tokens/reported-usage.js';
 import type { Protocol } from './protocols/protocol.js';
+import { chatMessagesOf, isSameAnswer } from './same-answer.js';
 
 /** An answer to a list. */
 export interface Kept {
@@ -27,26 +26,30 @@ export interface Kept {
   throughSeq: number;
   /** What the log gets. */
   messages: Promise<Json[]>;
-  /** What the client sees of it. */
-  shown: Json[];
   /** Whether the client does not see all of it. */
   isPart: boolean;
-  usage: UsageReport | null;
+  /** Length of what the model said. */
+  characters: number;
+  usage: ReportedUsage | null;
 }
 
 interface Waiting extends Kept {
+  key: string;
   /** When the answer was given. */
   at: string;
-  timer: NodeJS.Timeout;
-  /** It is in the log, or on its way there. */
-  stored: boolean;
+  timer: NodeJS.Timeout | undefined;
+  storing: Promise<void> | null;
   append: Append;
 }
 
-type Append = (turn: Turn) => Promise<unknown>;
+export type Append = (turn: Turn) => Promise<unknown>;
 
 /** What `sync` has to know about a list that goes on after an answer. */
-export type Continuing = Pick<SyncRequest, 'instead' | 'usage' | 'at'>;
+export interface Continuing {
+  request: Pick<SyncRequest, 'instead' | 'usage' | 'at'>;
+  /** To be called when the answer is in the log. */
+  stored(): void;
+}
 
 /** Characters of the answers that are kept at most; beyond it the oldest are stored at once. */
 const mostKept = 64 * 1024 * 1024;
@@ -54,64 +57,78 @@ const mostKept = 64 * 1024 * 1024;
 export class Answers {
   readonly #kept = new LRUCache<string, Waiting>({
     maxSize: mostKept,
-    sizeCalculation: ({ shown }) => 1_000 + JSON.stringify(shown).length,
+    sizeCalculation: ({ characters }) => 1_000 + characters,
     dispose: (waiting, _, reason) => {
       clearTimeout(waiting.timer);
       if (reason === 'evict') void this.#store(waiting);
     },
   });
+  readonly #storing = new Set<Promise<void>>();
+  #closing = false;
 
   constructor(
     private readonly storeAfterMs: number,
     private readonly failed: (error: unknown) => void,
   ) {}
 
+  /** Keeps an answer in place of an earlier one to the same list, as of a repeated request. */
   keep(key: string, kept: Kept, append: Append): void {
+    const before = this.#kept.peek(key);
+    // The conversation has parted, and goes on from another list.
+    if (before && (before.items !== kept.items || before.last !== kept.last)) void this.#store(before);
     const waiting: Waiting = {
       ...kept,
-      ...{ at: new Date().toISOString(), stored: false, append },
-      timer: setTimeout(() => void this.#store(waiting), this.storeAfterMs).unref(),
+      ...{ key, at: new Date().toISOString(), timer: undefined, storing: null, append },
     };
     // Nobody may ask for it.
     waiting.messages.catch(() => undefined);
     this.#kept.set(key, waiting);
+    this.#storeLater(waiting);
   }
 
   /** For a list that begins with that of the kept answer and goes on with the answer. */
   async continuing(key: string, list: readonly Json[]): Promise<Continuing | null> {
     const kept = this.#kept.peek(key);
     if (!kept) return null;
-    const { items, last, protocol, shown, isPart, stored, usage } = kept;
+    const { items, last, protocol, isPart, usage } = kept;
     if (list.length <= items || itemDigest(list[items - 1] ?? null) !== last) return null;
-    const rest = list.slice(items);
-    const end = rest.findIndex((item) => !protocol.isAnswer(item));
-    const answer = end < 0 ? rest : rest.slice(0, end);
+    const answer = answerFrom(protocol, list, items);
     if (answer.length === 0) return null;
-    const now = { at: new Date().toISOString(), ...(usage === null || stored ? {} : { usage }) };
-    if (!isPart && !stored) return now;
+    await kept.storing;
+    if (this.#kept.peek(key) !== kept) return null;
+    const request = { at: new Date().toISOString(), ...(usage === null ? {} : { usage }) };
+    const stored = () => this.#forget(kept);
+    const messages = isPart ? await kept.messages.catch(() => null) : null;
     // The client may have changed the answer; then it is the client's.
-    const gist = gistOf(protocol, answer);
-    if (gist === null || gist !== gistOf(protocol, shown)) return now;
-    const messages = (await kept.messages.catch(() => null)) as Turn['messages'] | null;
-    if (messages === null) return now;
-    return { ...now, instead: { at: items, items: answer.length, messages } };
-  }
-
-  /** The answer is in the log. */
-  forget(key: string): void {
-    this.#kept.delete(key);
+    if (messages === null || !isSame(protocol, messages, answer)) return { request, stored };
+    const instead = { at: items, items: answer.length, messages: messages as Turn['messages'] };
+    return { request: { ...request, instead }, stored };
   }
 
   /** Stores what is kept. */
   async close(): Promise<void> {
-    await Promise.all([...this.#kept.values()].map((waiting) => this.#store(waiting)));
+    this.#closing = true;
+    for (const waiting of this.#kept.values()) void this.#store(waiting);
+    await Promise.all(this.#storing);
     this.#kept.clear();
   }
 
+  #storeLater(waiting: Waiting): void {
+    waiting.timer = setTimeout(() => void this.#store(waiting), this.storeAfterMs).unref();
+  }
+
   async #store(waiting: Waiting): Promise<void> {
-    if (waiting.stored) return;
+    if (waiting.storing) return;
     clearTimeout(waiting.timer);
-    waiting.stored = true;
+    const storing = this.#append(waiting);
+    waiting.storing = storing;
+    this.#storing.add(storing);
+    await storing;
+    this.#storing.delete(storing);
+  }
+
+  /** Never rejects. */
+  async #append(waiting: Waiting): Promise<void> {
     const { session, throughSeq, at, usage, append } = waiting;
     try {
       const messages = (await waiting.messages) as Turn['messages'];
@@ -120,23 +137,34 @@ export class Answers {
         ...(usage === null ? {} : { usage }),
       });
     } catch (error) {
-      waiting.stored = false;
       // The session has gone on, with this answer or with another one.
       if (!isFailure(error, 'Store.StaleAppend')) this.failed(error);
+      if (isPassingFailureOfStore(error) && this.#isKept(waiting)) {
+        waiting.storing = null;
+        if (!this.#closing) this.#storeLater(waiting);
+        return;
+      }
     }
+    this.#forget(waiting);
+  }
+
+  #isKept(waiting: Waiting): boolean {
+    return this.#kept.peek(waiting.key) === waiting;
+  }
+
+  #forget(waiting: Waiting): void {
+    if (this.#isKept(waiting)) this.#kept.delete(waiting.key);
   }
 }
 
-/** What items say, whatever form a client gives them: their text without white space, and the calls. Null if it is unknown. */
-function gistOf({ format }: Protocol, items: readonly Json[]): string | null {
-  try {
-    const messages = formatOf(format)
-      .normalize(items, 'messages')
-      .flatMap((unit) => unit.messages);
-    const text = messages.map((message) => textOf(message)).join('');
-    const calls = messages.flatMap((message) => (message.tool_calls ?? []).map(({ id }) => id));
-    return JSON.stringify([text.replaceAll(/\s+/g, ''), calls]);
-  } catch {
-    return null;
-  }
+/** The items that the model said, from a place of the list on. */
+export function answerFrom({ isAnswer }: Protocol, list: readonly Json[], from: number): Json[] {
+  const rest = list.slice(from);
+  const end = rest.findIndex((item) => !isAnswer(item));
+  return end < 0 ? rest : rest.slice(0, end);
+}
+
+function isSame(protocol: Protocol, logged: readonly Json[], held: readonly Json[]): boolean {
+  const [ours, theirs] = [chatMessagesOf(protocol, logged), chatMessagesOf(protocol, held)];
+  return ours !== null && theirs !== null && isSameAnswer(ours, theirs);
 }

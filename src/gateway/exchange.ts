@@ -4,6 +4,7 @@ import { callRecoveryTool } from '../contract/recovery-tools.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
 import { type Fields, isFields, textOr } from '../formats/content.js';
+import { errorBodyOf, saysContextOverflow } from '../llm/refusal.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
 import { withFields } from './fields.js';
 import {
@@ -19,13 +20,16 @@ import {
 import type { Answer, Call, Protocol, ReadRequest, StreamEditor } from './protocols/protocol.js';
 import { isRecoveryTool, listOf, sumOfUsage } from './protocols/tools.js';
 import { AnswerReader, kindOf, parsed } from './reader.js';
-import { type Begun, countTokens, type GatewayClient } from './session.js';
+import type { Begun } from './session.js';
+import type { GatewayClient } from './settings.js';
 import { EventSplitter, jsonIn, type SseEvent } from './sse.js';
 import type { Target } from './upstreams.js';
 
 /** Requests of the model to its archive in one answer. Later ones are answered with an error; twice as many end the answer. */
 const mostRounds = 10;
 const budgetStep = 1_024;
+/** Bytes of a provider's error that are read. */
+const mostOfRefusal = 64 * 1024;
 
 export interface Exchange {
   forwarder: Forwarder;
@@ -62,7 +66,7 @@ export async function answerRequest(exchange: Exchange): Promise<void> {
 async function pass(exchange: Exchange, body: Buffer): Promise<void> {
   const { outgoing, own, protocol, begun, mostAnswerBytes, signal } = exchange;
   const answer = await ask(exchange, body, false);
-  if (kindOf(answer) === null) return passAnswer(answer, outgoing, own);
+  if (kindOf(answer) === null) return passOther(exchange, answer);
   beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
   const reader = new AnswerReader(answer, protocol, mostAnswerBytes);
   for await (const chunk of answer) {
@@ -73,9 +77,29 @@ async function pass(exchange: Exchange, body: Buffer): Promise<void> {
   if (read?.complete) {
     const { items, usage } = read;
     const messages = Promise.resolve(protocol.again(items, exchange.body));
-    begun.answered({ messages, shown: items, isPart: false, usage });
+    begun.answered({ messages, isPart: false, characters: JSON.stringify(items).length, usage });
   }
   outgoing.end();
+}
+
+/** Passes an answer on that is none of the model, and notes whether the provider found the request too long. */
+async function passOther({ outgoing, own, begun, signal }: Exchange, answer: IncomingMessage): Promise<void> {
+  const { statusCode = 0 } = answer;
+  if (statusCode < 400) return passAnswer(answer, outgoing, own);
+  beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
+  const held: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of answer as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    held.push(chunk);
+    if (size > mostOfRefusal) for (const part of held.splice(0)) await write(outgoing, part, signal);
+  }
+  const bytes = Buffer.concat(held);
+  const plain = await decompressedWhole(answer, bytes, mostOfRefusal);
+  const { code, type, message } = errorBodyOf(parsed(plain) ?? plain.toString('utf8'));
+  // The next request may follow at once.
+  if (saysContextOverflow(statusCode, `${code} ${type} ${message}`)) begun.tooLong();
+  outgoing.end(bytes);
 }
 
 async function ask(
@@ -132,13 +156,15 @@ class Conversation {
   }
 
   async run(): Promise<void> {
-    const { outgoing, own } = this.#exchange;
+    const { outgoing, begun } = this.#exchange;
     for (let number = 1; ; number++) {
       const head = await this.#ask();
       const kind = kindOf(head);
       if (kind === null || (outgoing.headersSent && kind === 'json')) {
-        if (!outgoing.headersSent) return passAnswer(head, outgoing, own);
-        return this.#fail(await failureIn(head));
+        if (!outgoing.headersSent) return passOther(this.#exchange, head);
+        const failure = await failureIn(head);
+        if (saysContextOverflow(head.statusCode ?? 0, `${failure.type} ${failure.message}`)) begun.tooLong();
+        return this.#fail(failure);
       }
       const round = kind === 'stream' ? await this.#readStream(head) : await this.#readWhole(head);
       if (round === null) return;
@@ -163,20 +189,24 @@ class Conversation {
   }
 
   async #readStream(head: IncomingMessage): Promise<Round> {
-    const { protocol, outgoing, own, signal } = this.#exchange;
+    const { protocol, outgoing, own, signal, mostAnswerBytes } = this.#exchange;
     if (!outgoing.headersSent)
       beginAnswer(outgoing, head, answerHeaders(head.rawHeaders, { read: true }), own);
     const collector = protocol.collector();
-    const splitter = new EventSplitter();
+    const splitter = new EventSplitter(mostAnswerBytes);
+    let left = mostAnswerBytes;
     const pass = async (event: SseEvent) => {
+      left -= event.text.length;
       const data = jsonIn(event);
-      if (isFields(data)) collector.take(data);
+      if (isFields(data) && left >= 0) collector.take(data);
       for (const text of this.#editor.edit(event)) await write(outgoing, text, signal);
     };
     for await (const bytes of plainBytes(head)) for (const event of splitter.take(bytes)) await pass(event);
     const last = splitter.end();
     if (last) await pass(last);
-    return { kind: 'stream', head, said: collector.answer(), bytes: Buffer.alloc(0), body: {} };
+    const said = collector.answer();
+    const complete = said.complete && left >= 0;
+    return { kind: 'stream', head, said: { ...said, complete }, bytes: Buffer.alloc(0), body: {} };
   }
 
   /** Null if the answer was too long to be read, and has passed on as it came. */
@@ -236,7 +266,7 @@ class Conversation {
   /** Shortens the context, so that what was said since has room. Returns false if it has none. */
   async #makeRoom(): Promise<boolean> {
     const { begun } = this.#exchange;
-    const said = countTokens(this.#said);
+    const said = begun.count(this.#said);
     if (this.#contextTokens + said <= begun.limit) return true;
     const room = begun.limit - said;
     const budget = room > 2 * budgetStep ? Math.floor(room / budgetStep) * budgetStep : room;
@@ -256,12 +286,9 @@ class Conversation {
     const { protocol, begun, outgoing, own, signal } = this.#exchange;
     const isPart = this.#said.length > 0 || ours.length > 0;
     if (said.complete) {
-      const spoken =
-        kind === 'stream' ? [...this.#said.filter(protocol.isAnswer), ...said.items] : said.items;
-      begun.answered({
-        ...{ messages: this.#whole(said, ours), isPart, usage: this.#usage.first },
-        shown: protocol.withoutCalls(spoken, isRecoveryTool),
-      });
+      const characters = JSON.stringify([...this.#said, ...said.items]).length;
+      const messages = this.#whole(said, ours);
+      begun.answered({ messages, isPart, characters, usage: this.#usage.first });
     }
     if (kind === 'stream') {
       for (const text of this.#editor.end()) await write(outgoing, text, signal);
@@ -331,7 +358,7 @@ async function decompressedWhole(answer: IncomingMessage, bytes: Buffer, most: n
 /** The provider's error, of the form that OpenAI and Anthropic share. */
 async function failureIn(answer: IncomingMessage): Promise<{ type: string; message: string }> {
   const chunks: Buffer[] = [];
-  let left = 64 * 1024;
+  let left = mostOfRefusal;
   for await (const chunk of plainBytes(answer)) {
     left -= chunk.length;
     if (left < 0) break;

@@ -39,6 +39,8 @@ export class Forwarder {
       headers: ['Host', host, ...headers],
     });
     request.setTimeout(this.timeoutMs, () => request.destroy(new Silent()));
+    // A failure after the head of the answer is met by the reader of the answer.
+    request.on('error', () => undefined);
     return request;
   }
 
@@ -87,6 +89,8 @@ function endToEnd(raw: readonly string[]): Header[] {
     name.toLowerCase() === 'connection' ? value.split(',').map((one) => one.trim().toLowerCase()) : [],
   );
   const dropped = new Set([...ofConnection, ...named]);
+  // It delimits the body, whatever the client says of it.
+  dropped.delete('content-length');
   return headers.filter(([name]) => !dropped.has(name.toLowerCase()));
 }
 
@@ -113,10 +117,13 @@ export function requestHeaders(
     return !(lower === 'content-length' && length !== undefined) && !(plain && lower === 'accept-encoding');
   });
   const sent = (name: string) => raw.some((one, index) => index % 2 === 0 && one.toLowerCase() === name);
+  // Without it, Node would send the body of a GET or a DELETE bare, and the upstream would read it as further requests.
+  const isChunked = length === undefined && sent('transfer-encoding');
   return [
     ...passed.flat(),
     ...(key === null ? [] : keyHeader(keyHeaders.find(sent) ?? 'authorization', key)),
     ...(length === undefined ? [] : ['Content-Length', String(length)]),
+    ...(isChunked ? ['Transfer-Encoding', 'chunked'] : []),
     ...(plain ? ['Accept-Encoding', 'identity'] : []),
   ];
 }

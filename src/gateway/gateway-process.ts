@@ -9,8 +9,7 @@ import type { Database } from '../process/servers.js';
 import type { TokenAccess } from '../store/tokens/tokens.js';
 import type { TemporalSettings } from '../temporal/connection.js';
 import { startGateway } from './server.js';
-import type { GatewayClient } from './session.js';
-import type { GatewayService } from './settings.js';
+import type { GatewayClient, GatewayService } from './settings.js';
 
 const retryMs = 2_000;
 

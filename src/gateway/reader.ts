@@ -20,7 +20,7 @@ export function kindOf(answer: IncomingMessage): 'stream' | 'json' | null {
 /** Reads a copy of the bytes. It gives up where an answer is larger than it may be, and never fails. */
 export class AnswerReader {
   readonly #decompress: Transform | null;
-  readonly #splitter = new EventSplitter();
+  readonly #splitter: EventSplitter;
   readonly #collector: Collector;
   #json: Buffer[] = [];
   #left: number;
@@ -32,6 +32,7 @@ export class AnswerReader {
     mostBytes: number,
   ) {
     this.#left = mostBytes;
+    this.#splitter = new EventSplitter(mostBytes);
     this.#collector = protocol.collector();
     this.#isLost = kindOf(answer) === null;
     this.#decompress = decompressor(answer);

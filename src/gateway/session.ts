@@ -1,31 +1,28 @@
 /** The session of a request: what it stores, and the messages that go to the model in place of the client's. */
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
-import type { PalimpsestClient } from '../contract/client.js';
 import type { SessionContext } from '../contract/context.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
 import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { itemDigest } from '../formats/list-digest.js';
+import { policyOf } from '../policy/layers.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { asCaller, type Lane } from '../store/connection/places.js';
-import { counterFor } from '../tokens/counter.js';
+import { counterFor, type TokenCounter, tokenizerForModel } from '../tokens/counter.js';
 import { countOverhead } from '../tokens/message.js';
+import { readUsage, type ReportedUsage, type UsageReport } from '../tokens/reported-usage.js';
 import { windowOfModel } from '../tokens/windows.js';
-import type { Answers, Kept } from './answers.js';
+import type { Answers, Append, Kept } from './answers.js';
 import type { Protocol, ReadRequest } from './protocols/protocol.js';
-
-/** The methods that the gateway calls. */
-export type GatewayClient = Pick<
-  PalimpsestClient,
-  'sync' | 'appendTurn' | 'context' | 'policy' | 'search' | 'expand' | 'toolResponse'
->;
+import type { GatewayClient } from './settings.js';
+import { type EditMode, storeList } from './stored-list.js';
 
 export interface Caller {
   tenant: string;
   session: string;
-  /** What a list means that lacks messages of the session. */
-  onEdit: NonNullable<SyncRequest['onEdit']>;
+  /** What a list means that lacks messages of the session. Undefined: `fork` if both have their first message in common. */
+  onEdit: EditMode | undefined;
   client: GatewayClient;
   /** Aborted when the client has gone. */
   signal: AbortSignal;
@@ -42,29 +39,41 @@ export interface Begun {
   limit: number;
   /** Reads the messages within fewer tokens. Throws `Budget.Unreachable`. */
   within(tokens: number): Promise<Json[]>;
+  /** Tokens of a value as JSON, by the session's tokenizer. */
+  count(value: Json): number;
   /** Runs work for the caller. */
   as<T>(lane: Lane, work: () => Promise<T>): Promise<T>;
   /** Keeps the answer, until the next request has it. */
-  answered(answer: Pick<Kept, 'messages' | 'shown' | 'isPart' | 'usage'>): void;
+  answered(answer: Answered): void;
+  /** The provider found these messages too long: later requests of the session get fewer. */
+  tooLong(): void;
+}
+
+interface Answered extends Pick<Kept, 'messages' | 'isPart' | 'characters'> {
+  /** The provider's report for the request with these messages. */
+  usage: UsageReport | null;
 }
 
 /** What a session's policy says of the request besides the conversation, in tokens. */
 interface Declared {
+  /** That of the session's tokenizer. */
+  counter: TokenCounter;
   overhead: number;
   reserved: number | null;
 }
 
-const counter = counterFor('o200k_base');
-export const countTokens = (value: Json): number =>
-  counter.count(typeof value === 'string' ? value : JSON.stringify(value));
-
 /** Budgets are multiples of it: with each budget, the context begins otherwise, and no cache of a provider serves it. */
 const budgetStep = 512;
 const declaredForMs = 300_000;
+/** Share of a context that the provider found too long that the next ones may have, and for how long this is known. */
+const shareOfTooLong = 0.8;
+const tooLongForMs = 3_600_000;
 
 export class Sessions {
   readonly #sizes = new LRUCache<string, number>({ max: 1_000 });
   readonly #declared = new LRUCache<string, Declared>({ max: 10_000, ttl: declaredForMs });
+  /** Context tokens that a session may have, after a refusal of the provider. */
+  readonly #most = new LRUCache<string, number>({ max: 10_000, ttl: tooLongForMs });
 
   constructor(
     private readonly answers: Answers,
@@ -92,48 +101,51 @@ export class Sessions {
     const as = <T>(lane: Lane, work: () => Promise<T>): Promise<T> =>
       asCaller({ tenant, lane, signal }, () => inTime(work(), this.timeoutMs));
     const { list } = request;
-    const overhead = this.#sizeOf([...request.beside, ...tools]);
     const continuing = await this.answers.continuing(key, list);
     const isFirst = list.length === 1 ? { at: new Date().toISOString() } : {};
     const asked = {
-      ...{ session, messages: list as SyncRequest['messages'], format: protocol.format, onEdit },
-      ...(continuing ?? isFirst),
+      ...{ session, messages: list as SyncRequest['messages'], format: protocol.format },
+      ...(continuing?.request ?? isFirst),
     };
-    const found = await as('hot', () => synced(client, asked, policiesFor(request, overhead)));
-    if (continuing) this.answers.forget(key);
-    const limit = await this.#limit(found, request, overhead, caller, as);
+    const counterOfModel = counterFor(tokenizerForModel(request.model));
+    const policies = policiesFor(request, this.#sizeOf([...request.beside, ...tools], counterOfModel));
+    const found = await as('hot', () => storeList(client, protocol, { ...asked, policies, onEdit }));
+    continuing?.stored();
+    const declared = await this.#declaredOf(found, caller, as);
+    const { counter } = declared;
+    const bare = this.#sizeOf(request.beside, counter);
+    const overhead = bare + this.#sizeOf(tools, counter);
+    const limit = this.#limit(found, request, overhead, declared, tenant);
     const fits = found.context.tokens <= limit;
     const read = (budget: number) =>
       as('hot', () => client.context({ session: found.session, format: protocol.format, budget }));
     const context = fits ? found.context : await read(limit).catch((error) => smallest(error, found));
+    const isUnchanged = fits && found.unchanged;
+    const counted = context.tokens + (isUnchanged ? bare : overhead);
     return {
       session: found.session,
-      messages: fits && found.unchanged ? null : (context.messages as unknown as Json[]),
+      messages: isUnchanged ? null : (context.messages as unknown as Json[]),
       tokens: context.tokens,
       limit,
       within: async (tokens) => (await read(tokens)).messages as unknown as Json[],
+      count: (value) => counter.count(JSON.stringify(value)),
       as,
       answered: (answer) => {
-        const { throughSeq } = found;
-        const kept = {
-          ...answer,
-          protocol,
-          items: list.length,
-          last: itemDigest(list.at(-1) ?? null),
-          throughSeq,
-        };
-        const append = (turn: Parameters<GatewayClient['appendTurn']>[0]) =>
-          asCaller({ tenant, lane: 'hot' }, () => client.appendTurn(turn));
-        // A smaller context than that of the session says nothing about the session's counts.
-        const usage = fits ? answer.usage : null;
-        this.answers.keep(key, { ...kept, usage, session: found.session }, append);
+        const { session, throughSeq } = found;
+        const after = { session, throughSeq, items: list.length, last: itemDigest(list.at(-1) ?? null) };
+        const usage = usageOf(answer.usage, counted);
+        this.answers.keep(key, { ...answer, ...after, protocol, usage }, appendFor(caller));
+      },
+      tooLong: () => {
+        const most = Math.floor(shareOfTooLong * counted - overhead);
+        this.#most.set(JSON.stringify([tenant, found.session]), Math.max(1, most));
       },
     };
   }
 
-  #sizeOf(beside: readonly Json[]): number {
+  #sizeOf(beside: readonly Json[], counter: TokenCounter): number {
     const text = JSON.stringify(beside);
-    const hash = createHash('sha256').update(text).digest('base64');
+    const hash = createHash('sha256').update(counter.name).update(text).digest('base64');
     const known = this.#sizes.get(hash);
     if (known !== undefined) return known;
     const size = text === '[]' ? 0 : counter.count(text);
@@ -141,32 +153,45 @@ export class Sessions {
     return size;
   }
 
-  /** Context tokens for which this request leaves room. */
-  async #limit(
-    { session, stored, context }: Synced,
-    { maxOutput = 0 }: ReadRequest,
-    overhead: number,
+  async #declaredOf(
+    { session, stored }: Synced,
     { tenant, client }: Caller,
     as: Begun['as'],
-  ): Promise<number> {
+  ): Promise<Declared> {
     const key = JSON.stringify([tenant, session]);
-    if (stored?.fromSeq === 1) this.#declared.delete(key);
-    let declared = this.#declared.get(key);
-    if (declared === undefined) {
-      declared = declaredBy((await as('hot', () => client.policy({ session }))).policy);
-      this.#declared.set(key, declared);
-    }
+    const known = stored?.fromSeq === 1 ? undefined : this.#declared.get(key);
+    if (known !== undefined) return known;
+    const declared = declaredBy((await as('hot', () => client.policy({ session }))).policy);
+    this.#declared.set(key, declared);
+    return declared;
+  }
+
+  /** Context tokens for which this request leaves room. */
+  #limit(
+    { session, context }: Synced,
+    { maxOutput = 0 }: ReadRequest,
+    overhead: number,
+    declared: Declared,
+    tenant: string,
+  ): number {
     const { budget, window } = context;
     const reserved = declared.reserved ?? Math.min(4_096, Math.floor(window / 8));
     const output = Math.min(maxOutput, Math.floor(window / 2));
     const more = Math.max(0, overhead - declared.overhead) + Math.max(0, output - reserved);
     const steps = Math.ceil(more / budgetStep) * budgetStep;
-    return Math.max(budget - steps, Math.floor(budget / 4));
+    const room = Math.max(budget - steps, Math.floor(budget / 4));
+    return Math.min(room, this.#most.get(JSON.stringify([tenant, session])) ?? room);
   }
 }
 
-function declaredBy({ overhead = 0, reservedOutputTokens }: PolicyInput): Declared {
-  return { overhead: countOverhead(overhead, counter), reserved: reservedOutputTokens ?? null };
+function declaredBy(policy: PolicyInput): Declared {
+  const { overhead, tokenizer } = policyOf({ session: policy });
+  // A counter of the library's caller is not here.
+  const counter = counterFor(tokenizer.startsWith('custom:') ? tokenizerForModel(policy.model) : tokenizer);
+  return {
+    ...{ counter, overhead: countOverhead(overhead, counter) },
+    reserved: policy.reservedOutputTokens ?? null,
+  };
 }
 
 /** Policies of a new session: the next one is for windows that are too small for the one before. */
@@ -180,18 +205,20 @@ function policiesFor({ model, maxOutput }: ReadRequest, overhead: number): Polic
   return [{ ...named, ...reserved, overhead: Math.ceil(overhead / budgetStep) * budgetStep }, named];
 }
 
-async function synced(
-  client: GatewayClient,
-  request: Parameters<GatewayClient['sync']>[0],
-  [policy, ...others]: PolicyInput[],
-): Promise<Synced> {
+/** The provider's report, with our count of the same request. Null if it reported nothing that is known. */
+function usageOf(report: UsageReport | null, countedTokens: number): ReportedUsage | null {
   try {
-    return await client.sync<Json>({ ...request, policy });
+    const read = report && readUsage(report);
+    return read && { ...read, countedTokens };
   } catch (error) {
-    if (others.length === 0 || !isFailure(error, 'Input.Invalid') || !error.path?.startsWith('policy'))
-      throw error;
-    return synced(client, request, others);
+    if (isFailure(error, 'Input.Invalid')) return null;
+    throw error;
   }
+}
+
+/** It lives as long as an answer waits, and holds nothing else of the request. */
+function appendFor({ tenant, client }: Caller): Append {
+  return (turn) => asCaller({ tenant, lane: 'hot' }, () => client.appendTurn(turn));
 }
 
 /** The context of the session's own budget, if the smaller one of this request cannot be reached. */

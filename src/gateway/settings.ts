@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import type { ApiSettings } from '../api/settings.js';
+import type { PalimpsestClient } from '../contract/client.js';
 import type { TokenAccess } from '../store/tokens/tokens.js';
-import type { GatewayClient } from './session.js';
 
 export interface GatewaySettings extends Pick<ApiSettings, 'tokens' | 'identity' | 'requireToken'> {
   /** Address to listen on. @default '127.0.0.1' */
@@ -49,6 +49,12 @@ export interface GatewayRequest {
   /** Calls of recovery tools that were answered. */
   recovered: number;
 }
+
+/** The methods that the gateway calls. */
+export type GatewayClient = Pick<
+  PalimpsestClient,
+  'sync' | 'appendTurn' | 'context' | 'policy' | 'search' | 'expand' | 'toolResponse'
+>;
 
 /** Palimpsest, for all tenants. Each method throws `Store.Unavailable` as long as the database is away. */
 export interface GatewayService {

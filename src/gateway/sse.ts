@@ -9,35 +9,51 @@ export interface SseEvent {
   data: string | null;
 }
 
-/** Splits a stream into its events, however its bytes were cut. */
+/**
+ * Splits a stream into its events, however its bytes were cut. An event of more than `most` characters comes in parts without
+ * data.
+ */
 export class EventSplitter {
   readonly #decoder = new StringDecoder('utf8');
-  #rest = '';
-  /** Begin of the first line of `#rest` that has no end yet. */
-  #line = 0;
+  /** The event that has no end yet: its whole lines, and the pieces of the next one. A line may have megabytes. */
+  #lines = '';
+  #pieces: string[] = [];
+  #length = 0;
+
+  constructor(private readonly most: number) {}
 
   *take(bytes: Buffer): Generator<SseEvent> {
-    this.#rest += this.#decoder.write(bytes);
+    const text = this.#decoder.write(bytes);
     let start = 0;
-    for (;;) {
-      const end = this.#rest.indexOf('\n', this.#line);
-      if (end < 0) break;
-      const line = this.#rest.slice(this.#line, end);
-      this.#line = end + 1;
-      if (line !== '' && line !== '\r') continue;
-      yield eventOf(this.#rest.slice(start, this.#line));
-      start = this.#line;
+    for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n', start)) {
+      this.#add(text.slice(start, end + 1));
+      start = end + 1;
+      const line = this.#pieces.join('');
+      this.#lines += line;
+      this.#pieces = [];
+      if (line === '\n' || line === '\r\n') yield eventOf(this.#taken());
     }
-    this.#rest = this.#rest.slice(start);
-    this.#line -= start;
+    this.#add(text.slice(start));
+    if (this.#length > this.most) yield { text: this.#taken(), data: null };
   }
 
   /** The text after the last whole event. */
   end(): SseEvent | null {
-    const text = this.#rest + this.#decoder.end();
-    this.#rest = '';
-    this.#line = 0;
-    return text === '' ? null : eventOf(text);
+    this.#add(this.#decoder.end());
+    return this.#length === 0 ? null : eventOf(this.#taken());
+  }
+
+  #add(piece: string): void {
+    this.#pieces.push(piece);
+    this.#length += piece.length;
+  }
+
+  #taken(): string {
+    const text = [this.#lines, ...this.#pieces].join('');
+    this.#lines = '';
+    this.#pieces = [];
+    this.#length = 0;
+    return text;
   }
 }
 
@@ -50,7 +66,7 @@ function eventOf(text: string): SseEvent {
 
 /** Returns the data as JSON; null if it is none. */
 export function jsonIn({ data }: SseEvent): Json {
-  if (data === null || !data.startsWith('{')) return null;
+  if (data === null || !data.trimStart().startsWith('{')) return null;
   try {
     return JSON.parse(data) as Json;
   } catch {

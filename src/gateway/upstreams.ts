@@ -39,7 +39,7 @@ export function upstreamsOf(
 /** `/openai/v1/…` is `/v1/…` at the upstream `openai`; `/v1/…` is the same at the first upstream. Throws `Input.Invalid`. */
 export function targetOf(upstreams: readonly Upstream[], target: string): Target {
   const [path = ''] = target.split('?', 1);
-  if (!path.startsWith('/') || /[\\\s]|(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i.test(path))
+  if (!path.startsWith('/') || /[\\\s]|(?:^|\/|%2f|%5c)(?:\.|%2e){1,2}(?:\/|%2f|%5c|$)/i.test(path))
     throw refused(400, 'The target of the request is no plain path.', 'Send a path such as /v1/messages.');
   const [, name = ''] = path.split('/', 2);
   const named = upstreams.find((one) => one.name === name);

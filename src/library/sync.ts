@@ -34,6 +34,9 @@ interface Target {
   isNew: boolean;
 }
 
+/** How far list and log are the same, and the end of the log. */
+type Edited = NonNullable<Synced['edited']>;
+
 /** The answer, and its JSON in pieces. */
 interface SyncedInPieces {
   synced: Synced;
@@ -85,7 +88,7 @@ async function synchronized(
   const { common, complete } = compared;
   const lastSeq = row ? row.nextSeq - 1 : 0;
   const edited = complete ? null : { commonSeq: common.throughSeq, lastSeq };
-  if (edited && onEdit === 'refuse') throw listEdited(ids.session, edited);
+  if (edited && onEdit === 'refuse') throw listEdited(ids.session, list, { ...edited, common });
   const parts =
     row && edited
       ? await partsOfEdited(connections, row, list, compared, { onEdit, edited })
@@ -129,13 +132,18 @@ async function knownPart({ pool }: Connections, ids: SessionIds, list: List): Pr
 
 function listEdited(
   session: string,
-  { commonSeq, lastSeq }: { commonSeq: number; lastSeq: number },
+  list: List,
+  { commonSeq, lastSeq, common }: Edited & { common: Common },
   hint = "Send the whole list, or say with onEdit what an edited list means: 'fork' or 'append'.",
 ): PalimpsestError {
   return new PalimpsestError(
     'Store.ListEdited',
     `the list and session ${session} are the same through message ${commonSeq}, but the session has ${lastSeq} messages`,
-    { path: 'messages', hint, details: { commonSeq, lastSeq } },
+    {
+      path: 'messages',
+      hint,
+      details: { session, known: heldItems(list, common.items), commonSeq, lastSeq },
+    },
   );
 }
 
@@ -166,7 +174,7 @@ async function partsOfEdited(
   row: SessionRow,
   list: List,
   { common, reached, instructions, ours }: Compared,
-  { onEdit, edited }: { onEdit: Request['onEdit']; edited: { commonSeq: number; lastSeq: number } },
+  { onEdit, edited }: { onEdit: Request['onEdit']; edited: Edited },
 ): Promise<ListPart[]> {
   const { held, items, ofItems } = list;
   const isFork = onEdit === 'fork';
@@ -179,7 +187,8 @@ async function partsOfEdited(
   if (indexes.some((index) => ours.has(ofItems[index]!)))
     throw listEdited(
       row.session,
-      edited,
+      list,
+      { ...edited, common },
       'After the part that both have, the list has a summary or shortened messages of a context: send the messages of a context as they were answered, and what came since.',
     );
   if (isFork) return partsOf(list, common);

@@ -38,7 +38,9 @@ export interface ReportedTurn {
 
 /**
  * The request that produced the first assistant message of a turn: the context and the turn's messages before that one.
- * Null if there was no such request, or if the context was cut to the budget for that request. `before`: the session without this turn.
+ * Null if there was no such request, or if the context was cut to the budget for that request. `before`: the session without this
+ * turn. With `countedTokens`, what the request had beside its context may differ from the policy's overhead: the difference counts
+ * as context, so that all reports are alike.
  */
 export function requestOf(
   { tokens, roles, usage }: ReportedTurn,
@@ -47,12 +49,14 @@ export function requestOf(
 ): ReportedRequest | null {
   const answer = roles.indexOf('assistant');
   if (!usage || !policy.calibration || answer === -1) return null;
-  const counted = tokens.slice(0, answer).reduce((sum, size) => sum + size, before.liveTokens);
-  if (policy.enabled && counted > before.budget) return null;
+  const declared = countOverhead(policy.overhead, counterFor(policy.tokenizer));
+  const stored = tokens.slice(0, answer).reduce((sum, size) => sum + size, before.liveTokens);
+  const { countedTokens } = usage;
+  if (countedTokens === undefined && policy.enabled && stored > before.budget) return null;
   return {
-    counted,
+    counted: countedTokens === undefined ? stored : countedTokens - declared,
     reported: usage.inputTokens,
-    declared: countOverhead(policy.overhead, counterFor(policy.tokenizer)),
+    declared,
     window: resolveWindow(policy).tokens,
   };
 }

@@ -8,6 +8,11 @@ export interface ReportedUsage {
   outputTokens: number;
   /** Model as the provider names it. @default the policy's model */
   model?: string;
+  /**
+   * Tokens of the whole request as Palimpsest counts them: the context that was sent, tools and instructions.
+   * @default the session's context and the policy's overhead
+   */
+  countedTokens?: number;
 }
 
 /** `usage` of OpenAI's chat completions. `prompt_tokens` includes cached tokens. */
@@ -97,9 +102,9 @@ const shapes: readonly Shape[] = [
 
 const aiSdk: Shape = { mark: 'inputTokenDetails', input: ['inputTokens'], output: ['outputTokens'] };
 
-const ownFields = ['inputTokens', 'outputTokens', 'model'];
+const ownFields = ['inputTokens', 'outputTokens', 'model', 'countedTokens'];
 const forms =
-  'Give the unchanged usage object of OpenAI, Anthropic, Gemini or the AI SDK, or {inputTokens, outputTokens, model?} including cached tokens.';
+  'Give the unchanged usage object of OpenAI, Anthropic, Gemini or the AI SDK, or {inputTokens, outputTokens, model?, countedTokens?} including cached tokens.';
 
 /** Null if the AI SDK says that the provider reported nothing. Throws `Input.Invalid` with the path of the field. */
 export function readUsage(usage: unknown, path = 'usage'): ReportedUsage | null {
@@ -135,16 +140,15 @@ function ownUsage(usage: Fields, path: string): ReportedUsage {
   }
   const inputTokens = tokensIn(usage, 'inputTokens', path);
   const outputTokens = tokensIn(usage, 'outputTokens', path);
-  return named({ inputTokens, outputTokens }, usage.model, path);
+  const counted = isAbsent(usage.countedTokens)
+    ? {}
+    : { countedTokens: tokensIn(usage, 'countedTokens', path) };
+  return named({ inputTokens, outputTokens, ...counted }, usage.model, path);
 }
 
-function named(
-  { inputTokens, outputTokens }: { inputTokens: number; outputTokens: number },
-  model: unknown,
-  path: string,
-): ReportedUsage {
-  if (isAbsent(model)) return { inputTokens, outputTokens };
-  if (typeof model === 'string') return { inputTokens, outputTokens, model };
+function named(reported: Omit<ReportedUsage, 'model'>, model: unknown, path: string): ReportedUsage {
+  if (isAbsent(model)) return reported;
+  if (typeof model === 'string') return { ...reported, model };
   throw invalid(`${path}.model must be a string`, `${path}.model`, 'Give the name of the model, or omit it.');
 }
 

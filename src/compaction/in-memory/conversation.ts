@@ -394,7 +394,8 @@ export class Conversation {
   }
 
   private learn(turn: ReportedTurn, before: { liveTokens: number; budget: number }): void {
-    const request = this.hasMoved ? null : requestOf(turn, this.policy, before);
+    const isKnown = turn.usage?.countedTokens !== undefined || !this.hasMoved;
+    const request = isKnown ? requestOf(turn, this.policy, before) : null;
     if (request === null) return;
     const key = calibrationKey(turn.usage?.model ?? this.policy.model, this.limits.tokenizer);
     this.learnt = calibrated(this.learnt, key, request);

@@ -6,7 +6,7 @@ import { invalid } from '../../errors.js';
 import type { UsageReport } from '../../tokens/reported-usage.js';
 import { eventText, jsonIn, type SseEvent } from '../sse.js';
 import type { Answer, Call, Collector, IsOurs, Protocol, StreamEditor } from './protocol.js';
-import { hasNamesake, listOf, sumOfUsage, tokensIn } from './tools.js';
+import { hasNamesake, listOf, sumOfUsage, tokensIn, usageAtEnd } from './tools.js';
 
 export const chat: Protocol = {
   name: 'chat',
@@ -46,24 +46,16 @@ export const chat: Protocol = {
   shown(body, isOurs, usage) {
     const [choice, ...others] = listOf(body.choices);
     if (!isFields(choice) || !isFields(choice.message)) return body;
-    const { tool_calls: _calls, ...message } = choice.message;
-    const [kept] = chat.withoutCalls([choice.message], isOurs);
-    const hasCalls = isFields(kept) && kept.tool_calls !== undefined;
-    const reason = choice.finish_reason === 'tool_calls' && !hasCalls ? 'stop' : choice.finish_reason;
+    const { tool_calls: calls, ...message } = choice.message;
+    const left = listOf(calls).filter((call) => !isOurs(nameOfTool(call)));
+    const reason = choice.finish_reason === 'tool_calls' && left.length === 0 ? 'stop' : choice.finish_reason;
+    const shown = left.length === 0 ? message : { ...message, tool_calls: left };
     return {
       ...body,
-      choices: [{ ...choice, message: kept ?? message, finish_reason: reason ?? null }, ...others],
+      choices: [{ ...choice, message: shown, finish_reason: reason ?? null }, ...others],
       ...(usage === null ? {} : { usage }),
     };
   },
-  withoutCalls: (items, isOurs) =>
-    items.flatMap((item): Json[] => {
-      if (!isFields(item)) return [item];
-      const { tool_calls: calls, ...message } = item;
-      const left = listOf(calls).filter((call) => !isOurs(nameOfTool(call)));
-      if (left.length > 0) return [{ ...message, tool_calls: left }];
-      return message.content === null || message.content === '' ? [] : [message];
-    }),
   isAnswer: (item) => isFields(item) && item.role === 'assistant',
   again: (items) => [...items],
   results: (results) =>
@@ -101,7 +93,8 @@ function ofMessage(message: Fields): Pick<Answer, 'items' | 'calls'> {
 
 class ChatCollector implements Collector {
   readonly #message: Fields = { role: 'assistant', content: null };
-  readonly #calls: Fields[] = [];
+  /** By their places in the stream. */
+  readonly #calls = new Map<number, Fields>();
   #usage: Json = null;
   #model: Json = null;
   #isSingle = true;
@@ -119,7 +112,7 @@ class ChatCollector implements Collector {
   }
 
   answer(): Answer {
-    const calls = this.#calls.filter((call) => call !== undefined);
+    const calls = [...this.#calls.values()];
     const message = calls.length === 0 ? this.#message : { ...this.#message, tool_calls: calls };
     const usage = usageOf(this.#usage, this.#model);
     return { ...ofMessage(message), usage, complete: this.#finished && this.#isSingle };
@@ -131,8 +124,8 @@ class ChatCollector implements Collector {
     for (const call of listOf(calls)) {
       if (!isFields(call)) continue;
       const { index, ...rest } = call;
-      const at = typeof index === 'number' ? index : this.#calls.length;
-      this.#calls[at] = joinedCall(this.#calls[at], rest);
+      const at = typeof index === 'number' ? index : this.#calls.size;
+      this.#calls.set(at, joinedCall(this.#calls.get(at), rest));
     }
   }
 }
@@ -162,9 +155,13 @@ class ChatEditor implements StreamEditor {
   #shared: Fields | null = null;
   /** Places of the calls that the client sees, by their places in the stream; null: it does not see the call. */
   #places = new Map<number, number | null>();
+  /** Calls whose names have not come yet, by their places in the stream. */
+  #unnamed = new Map<number, Fields>();
   #shownCalls = 0;
   #hasRole = false;
+  /** The end of the stream, from the chunk with the reason on. */
   #held: SseEvent[] = [];
+  #hasEnded = false;
   #usage: Json = null;
   #goesOn = false;
 
@@ -174,24 +171,23 @@ class ChatEditor implements StreamEditor {
 
   edit(event: SseEvent): string[] {
     const chunk = jsonIn(event);
-    if (!isFields(chunk) || !Array.isArray(chunk.choices)) {
-      if (event.data === null || isFields(chunk)) return [event.text];
+    if (event.data === null || (isFields(chunk) && !Array.isArray(chunk.choices))) return [event.text];
+    const [choice] = isFields(chunk) ? listOf(chunk.choices) : [];
+    // Azure begins with a chunk that has no choice and no usage.
+    const isNote = isFields(chunk) && choice === undefined && !isFields(chunk.usage);
+    if (isNote && !this.#hasEnded) return this.#goesOn ? [] : [event.text];
+    if (this.#hasEnded || !isFields(chunk) || !isFields(choice)) {
       this.#held.push(event);
       return [];
     }
     const { id, created } = chunk;
     this.#shared ??= { ...(id === undefined ? {} : { id }), ...(created === undefined ? {} : { created }) };
-    const [choice] = chunk.choices;
-    if (!isFields(choice) || this.#held.length > 0) {
-      this.#held.push(event);
-      return [];
-    }
     const delta = isFields(choice.delta) ? choice.delta : {};
     const shown = this.#shown(delta);
-    const hasEnded = typeof choice.finish_reason === 'string';
-    if (hasEnded) this.#held.push({ ...event, data: JSON.stringify(withDelta(chunk, choice, {})) });
+    this.#hasEnded = typeof choice.finish_reason === 'string';
+    if (this.#hasEnded) this.#held.push({ ...event, data: JSON.stringify(withDelta(chunk, choice, {})) });
     if (shown === null) return [];
-    if (!hasEnded)
+    if (!this.#hasEnded)
       return [shown === delta ? event.text : eventText(this.#same(withDelta(chunk, choice, shown)))];
     const { usage: _usage, ...rest } = chunk;
     const open = { ...choice, finish_reason: null };
@@ -199,12 +195,11 @@ class ChatEditor implements StreamEditor {
   }
 
   goOn(): void {
-    for (const event of this.#held) {
-      const chunk = jsonIn(event);
-      if (isFields(chunk) && isFields(chunk.usage)) this.#usage = sumOfUsage(this.#usage, chunk.usage);
-    }
+    this.#usage = sumOfUsage(this.#usage, usageAtEnd(this.#held));
     this.#held = [];
+    this.#hasEnded = false;
     this.#places = new Map();
+    this.#unnamed = new Map();
     this.#goesOn = true;
   }
 
@@ -240,11 +235,18 @@ class ChatEditor implements StreamEditor {
   #shownCall(call: Json): Json[] {
     if (!isFields(call)) return [];
     const index = typeof call.index === 'number' ? call.index : this.#places.size;
-    if (!this.#places.has(index))
-      this.#places.set(index, this.#isOurs(nameOfTool(call)) ? null : this.#shownCalls++);
+    const known = this.#places.get(index);
+    if (known !== undefined)
+      return known === null ? [] : [known === call.index ? call : { ...call, index: known }];
+    // Some providers send the name of a call after its id.
+    const before = this.#unnamed.get(index);
+    const begun = before ? joinedCall(before, call) : call;
+    const name = nameOfTool(begun);
+    if (name === '') this.#unnamed.set(index, begun);
+    else this.#places.set(index, this.#isOurs(name) ? null : this.#shownCalls++);
     const place = this.#places.get(index) ?? null;
     if (place === null) return [];
-    return [place === call.index ? call : { ...call, index: place }];
+    return [place === begun.index ? begun : { ...begun, index: place }];
   }
 
   #same(chunk: Fields): Json {

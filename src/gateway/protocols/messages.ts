@@ -45,12 +45,6 @@ export const messages: Protocol = {
     const reason = body.stop_reason === 'tool_use' && !hasCalls ? 'end_turn' : (body.stop_reason ?? null);
     return { ...body, content, stop_reason: reason, ...(usage === null ? {} : { usage }) };
   },
-  withoutCalls: (items, isOurs) =>
-    items.flatMap((item): Json[] => {
-      if (!isFields(item)) return [item];
-      const content = listOf(item.content).filter((block) => !isOurCall(block, isOurs));
-      return content.length === 0 ? [] : [{ ...item, content }];
-    }),
   isAnswer: (item) => isFields(item) && item.role === 'assistant',
   again: (items) => [...items],
   results: (results) => [
@@ -97,7 +91,8 @@ interface OpenBlock {
 }
 
 class MessageCollector implements Collector {
-  readonly #blocks: OpenBlock[] = [];
+  /** By their places in the stream. */
+  readonly #blocks = new Map<number, OpenBlock>();
   #usage: Fields = {};
   #model: Json = null;
   #reason: Json = null;
@@ -105,31 +100,25 @@ class MessageCollector implements Collector {
 
   take(event: Fields): void {
     const { type, index, delta } = event;
-    const open = typeof index === 'number' ? this.#blocks[index] : undefined;
+    const open = typeof index === 'number' ? this.#blocks.get(index) : undefined;
     if (type === 'message_start' && isFields(event.message)) {
       this.#model = event.message.model ?? null;
-      this.#report(event.message.usage);
+      this.#usage = reported(this.#usage, event.message.usage);
     } else if (type === 'content_block_start' && typeof index === 'number') {
       if (isFields(event.content_block))
-        this.#blocks[index] = { block: { ...event.content_block }, json: '' };
+        this.#blocks.set(index, { block: { ...event.content_block }, json: '' });
     } else if (type === 'content_block_delta' && open && isFields(delta)) this.#add(open, delta);
     else if (type === 'content_block_stop' && open) this.#close(open);
     else if (type === 'message_delta') {
       if (isFields(delta)) this.#reason = delta.stop_reason ?? null;
-      this.#report(event.usage);
+      this.#usage = reported(this.#usage, event.usage);
     }
   }
 
   answer(): Answer {
-    const content = this.#blocks.flatMap((open) => (open ? [open.block] : []));
+    const content = [...this.#blocks.values()].map(({ block }) => block);
     const answer = answerOf(content, this.#reason, this.#usage, this.#model);
     return { ...answer, complete: answer.complete && this.#isWhole };
-  }
-
-  #report(usage: Json | undefined): void {
-    if (!isFields(usage)) return;
-    const said = Object.entries(usage).filter(([, value]) => value !== null);
-    this.#usage = { ...this.#usage, ...Object.fromEntries(said) };
   }
 
   #add(open: OpenBlock, { type, partial_json: json, citation, ...texts }: Fields): void {
@@ -153,6 +142,13 @@ class MessageCollector implements Collector {
   }
 }
 
+/** The usage after a further report, which has the fields that have changed. */
+function reported(before: Fields, usage: Json | undefined): Fields {
+  if (!isFields(usage)) return before;
+  const said = Object.entries(usage).filter(([, value]) => value !== null);
+  return { ...before, ...Object.fromEntries(said) };
+}
+
 class MessageEditor implements StreamEditor {
   readonly #isOurs: IsOurs;
   /** Places of the blocks that the client sees, by their places in the stream; null: it does not see the block. */
@@ -160,7 +156,9 @@ class MessageEditor implements StreamEditor {
   #shownBlocks = 0;
   #showsCall = false;
   #held: SseEvent[] = [];
+  /** Of the streams before, and of this one. */
   #usage: Json = null;
+  #current: Fields = {};
   #goesOn = false;
 
   constructor(isOurs: IsOurs) {
@@ -172,10 +170,14 @@ class MessageEditor implements StreamEditor {
     if (!isFields(data)) return [event.text];
     const { type, index, content_block: block } = data;
     if (type === 'message_delta' || type === 'message_stop') {
+      this.#current = reported(this.#current, data.usage);
       this.#held.push(event);
       return [];
     }
-    if (type === 'message_start') return this.#goesOn ? [] : [event.text];
+    if (type === 'message_start') {
+      this.#current = reported({}, isFields(data.message) ? data.message.usage : undefined);
+      return this.#goesOn ? [] : [event.text];
+    }
     if (typeof index !== 'number') return [event.text];
     if (type === 'content_block_start') this.#open(index, block ?? null);
     const place = this.#places.get(index) ?? null;
@@ -184,10 +186,7 @@ class MessageEditor implements StreamEditor {
   }
 
   goOn(): void {
-    for (const event of this.#held) {
-      const data = jsonIn(event);
-      if (isFields(data) && isFields(data.usage)) this.#usage = sumOfUsage(this.#usage, data.usage);
-    }
+    this.#usage = sumOfUsage(this.#usage, this.#current);
     this.#held = [];
     this.#places = new Map();
     this.#goesOn = true;
@@ -204,7 +203,7 @@ class MessageEditor implements StreamEditor {
         {
           ...data,
           delta: hidden ? { ...delta, stop_reason: 'end_turn' } : delta,
-          ...(isFields(data.usage) ? { usage: sumOfUsage(this.#usage, data.usage) } : {}),
+          ...(this.#goesOn ? { usage: sumOfUsage(this.#usage, this.#current) } : {}),
         },
         'message_delta',
       );

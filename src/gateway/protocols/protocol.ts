@@ -75,8 +75,6 @@ export interface Protocol {
   answer(body: Fields): Answer;
   /** Returns the answer that the client sees: without our calls, and with the usage of all requests. */
   shown(body: Fields, isOurs: IsOurs, usage: Json): Fields;
-  /** Returns the items of an answer without our calls, and without what is empty then. */
-  withoutCalls(items: readonly Json[], isOurs: IsOurs): Json[];
   /** Returns whether an item of a request was said by the model. */
   isAnswer: (item: Json) => boolean;
   /** Returns the items of an answer as the next request may have them. */

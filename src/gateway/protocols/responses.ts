@@ -41,10 +41,9 @@ export const responses: Protocol = {
   answer: ({ output, status, usage, model }) => answerOf(listOf(output), status, usage, model),
   shown: (body, isOurs, usage) => ({
     ...body,
-    output: responses.withoutCalls(listOf(body.output), isOurs),
+    output: listOf(body.output).filter((item) => !isOurCall(item, isOurs)),
     ...(usage === null ? {} : { usage }),
   }),
-  withoutCalls: (items, isOurs) => items.filter((item) => !isOurCall(item, isOurs)),
   isAnswer(item) {
     if (!isFields(item)) return false;
     if (item.role !== undefined) return item.role === 'assistant';
@@ -103,13 +102,17 @@ const isEnd = (type: Json | undefined): boolean =>
 
 class ResponseCollector implements Collector {
   #response: Fields = {};
+  readonly #items: Json[] = [];
 
-  take({ type, response }: Fields): void {
+  take({ type, response, item }: Fields): void {
     if (isEnd(type) && isFields(response)) this.#response = response;
+    if (type === 'response.output_item.done' && item !== undefined) this.#items.push(item);
   }
 
   answer(): Answer {
-    return responses.answer(this.#response);
+    // Some upstreams end with a response that does not repeat its items.
+    const output = listOf(this.#response.output);
+    return responses.answer({ ...this.#response, output: output.length > 0 ? output : this.#items });
   }
 }
 

@@ -1,6 +1,7 @@
 import { recoveryTools } from '../../contract/recovery-tools.js';
 import type { Json } from '../../conversation/message.js';
 import { type Fields, isFields, textOr } from '../../formats/content.js';
+import { jsonIn, type SseEvent } from '../sse.js';
 
 const names: ReadonlySet<string> = new Set(recoveryTools.map(({ function: { name } }) => name));
 
@@ -20,6 +21,14 @@ export function sumOfUsage(one: Json, other: Json): Json {
   const fields = Object.entries(one).filter(([name]) => !(name in other));
   const summed = Object.entries(other).map(([name, value]) => [name, sumOfUsage(one[name] ?? null, value)]);
   return Object.fromEntries([...fields, ...summed]) as Json;
+}
+
+/** The last report of usage in the end of a stream. Each report of an answer includes those before it. */
+export function usageAtEnd(held: readonly SseEvent[]): Json {
+  const reports = held
+    .map(jsonIn)
+    .map((data) => (isFields(data) && isFields(data.usage) ? data.usage : null));
+  return reports.findLast((usage) => usage !== null) ?? null;
 }
 
 /** The number of tokens in a field; undefined if it has none. */

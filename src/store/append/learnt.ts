@@ -39,7 +39,7 @@ export async function progressed(
     meanTurnTokens: meanTurn({ turns: session.turns, mean: session.meanTurnTokens }, size),
   };
   const request = requestOf(turn, policy, session);
-  if (request !== null && !(await moved())) {
+  if (request !== null && (turn.usage?.countedTokens !== undefined || !(await moved()))) {
     const key = calibrationKey(turn.usage?.model ?? policy.model, session.tokenizer);
     row.calibration = calibrated(row.calibration, key, request);
   }

@@ -20,7 +20,7 @@ const protocolAt = (path: string): Protocol => {
 /** The events in a stream whose bytes come in pieces. */
 function eventsIn(text: string, sizes: readonly number[]): SseEvent[] {
   const bytes = Buffer.from(text);
-  const splitter = new EventSplitter();
+  const splitter = new EventSplitter(1_000_000);
   const events: SseEvent[] = [];
   for (let at = 0, piece = 0; at < bytes.length; piece++) {
     const size = sizes.length === 0 ? bytes.length : (sizes[piece % sizes.length] ?? 1);

@@ -14,7 +14,7 @@ import {
   type Calibration,
 } from '../../../src/tokens/calibration.js';
 import { policyOf } from '../../../src/policy/layers.js';
-import { overdue } from '../../../src/limits/learnt.js';
+import { overdue, requestOf } from '../../../src/limits/learnt.js';
 import { limitsOf } from '../../../src/limits/limits.js';
 import { readCalibration } from '../../../src/store/sessions/session-row.js';
 import { counterFor, type TokenizerName } from '../../../src/tokens/counter.js';
@@ -55,6 +55,25 @@ describe('the factor', () => {
       expect(lineOf(known).samples).toBe(30);
     },
   );
+
+  test('and the overhead are those of the provider, whatever tools each request has', () => {
+    const policy = policyOf({ session: { model: 'gpt-4o', contextWindow: 8_000, overhead: 1_024 } });
+    const [bare, withTools] = [70, 700];
+    let known: Calibration = {};
+    // A context grows, is compacted, and grows again; from then on requests have tools.
+    for (let turn = 0; turn < 16; turn++) {
+      const context = turn < 8 ? 500 + 600 * turn : 1_500 + 500 * (turn - 8);
+      const countedTokens = context + (turn < 8 ? bare : withTools);
+      const usage = { inputTokens: Math.round(1.37 * countedTokens), outputTokens: 10, countedTokens };
+      // After the compaction, the session's own count is that of another context.
+      const before = { liveTokens: 100, budget: 5_000 };
+      const request = requestOf({ tokens: [50], roles: ['assistant'], usage }, policy, before);
+      if (request) known = calibrated(known, key, request);
+    }
+    expect(factorOf(known)).toBeCloseTo(1.37, 2);
+    // That of a request with as much as the policy declares.
+    expect(lineOf(known).overhead / (1.37 * 1_024)).toBeCloseTo(1, 2);
+  });
 
   test('and the overhead are learnt separately, from two requests of different sizes', () => {
     const first = after([{ counted: 5_813, reported: 11_813 }], {}, 10_000);

@@ -1,0 +1,49 @@
+/** What a request says to the gateway: headers, or a field of its body. */
+import type { IncomingMessage } from 'node:http';
+import type { Json } from '../conversation/message.js';
+import { invalid } from '../errors.js';
+import { isFields } from '../formats/content.js';
+import type { EditMode } from './stored-list.js';
+
+/** Throws `Input.Invalid` if there are several. */
+export function sessionHeader(incoming: IncomingMessage): string | undefined {
+  return oneHeader(incoming, 'x-palimpsest-session');
+}
+
+/** Throws `Input.Invalid` naming the header. */
+export function optionsOf(incoming: IncomingMessage): { onEdit: EditMode | undefined; recovery: boolean } {
+  return {
+    onEdit: oneOf(incoming, 'x-palimpsest-on-edit', ['fork', 'append', 'refuse']),
+    recovery: oneOf(incoming, 'x-palimpsest-recovery', ['on', 'off']) !== 'off',
+  };
+}
+
+/** Whether the body may have a field with the session. */
+export const isJson = ({ headers }: IncomingMessage): boolean =>
+  /^application\/json\b/i.test(headers['content-type'] ?? '') && headers['content-encoding'] === undefined;
+
+/** The text in a field, such as `metadata.session`. */
+export function textIn(body: Json, field: string): string | undefined {
+  const found = field
+    .split('.')
+    .reduce<Json | undefined>((at, name) => (isFields(at) ? at[name] : undefined), body);
+  return typeof found === 'string' && found !== '' ? found : undefined;
+}
+
+function oneHeader({ headersDistinct }: IncomingMessage, name: string): string | undefined {
+  const [value, ...others] = headersDistinct[name] ?? [];
+  if (others.length === 0) return value;
+  throw invalid(`The request has several headers ${name}.`, `headers.${name}`, 'Send one.');
+}
+
+function oneOf<Value extends string>(
+  incoming: IncomingMessage,
+  name: string,
+  values: readonly Value[],
+): Value | undefined {
+  const given = oneHeader(incoming, name)?.toLowerCase();
+  if (given === undefined) return undefined;
+  const value = values.find((one) => one === given);
+  if (value !== undefined) return value;
+  throw invalid(`The header ${name} is ${given}.`, `headers.${name}`, `Send ${values.join(' or ')}.`);
+}

@@ -1,0 +1,38 @@
+import type { ChatMessage, Json } from '../conversation/message.js';
+import { textOf } from '../conversation/validate.js';
+import { formatOf } from '../formats/index.js';
+import type { Protocol } from './protocols/protocol.js';
+import { isRecoveryTool } from './protocols/tools.js';
+
+/**
+ * Whether a client holds an answer that the log has, whatever form it gives to the answer: white space, fields and reasoning do
+ * not count. `logged` may have calls of recovery tools and their results, which the client did not see.
+ */
+export function isSameAnswer(logged: readonly ChatMessage[], held: readonly ChatMessage[]): boolean {
+  const calls = logged.flatMap(({ tool_calls: made = [] }) => made);
+  const hidden = new Set(
+    calls.filter((call) => isRecoveryTool(call.function?.name ?? '')).map(({ id }) => id),
+  );
+  const said = logged.filter(({ tool_call_id: answered }) => answered === undefined || !hidden.has(answered));
+  if (![...said, ...held].every(({ role }) => role === 'assistant')) return false;
+  const isSame = (messages: readonly ChatMessage[]) => gistOf(messages, hidden) === gistOf(held);
+  // Only a stream has what the model said before a recovery call.
+  return isSame(said) || (hidden.size > 0 && isSame(said.slice(-1)));
+}
+
+function gistOf(messages: readonly ChatMessage[], hidden: ReadonlySet<string> = new Set()): string {
+  const text = messages.map((message) => textOf(message)).join('');
+  const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
+  return JSON.stringify([text.replaceAll(/\s+/g, ''), calls.filter((id) => !hidden.has(id))]);
+}
+
+/** The items as chat messages; null if they are none of the interface. */
+export function chatMessagesOf({ format }: Protocol, items: readonly Json[]): ChatMessage[] | null {
+  try {
+    return formatOf(format)
+      .normalize(items, 'messages')
+      .flatMap(({ messages }) => messages);
+  } catch {
+    return null;
+  }
+}

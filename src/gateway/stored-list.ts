@@ -1,0 +1,90 @@
+/** Stores what is new in a client's list, and says what an edited list means. */
+import type { Synced, SyncRequest } from '../contract/sync.js';
+import type { Json, LoggedMessage } from '../conversation/message.js';
+import { isFailure, PalimpsestError } from '../errors.js';
+import type { PolicyInput } from '../policy/schema.js';
+import { answerFrom } from './answers.js';
+import type { Protocol } from './protocols/protocol.js';
+import { chatMessagesOf, isSameAnswer } from './same-answer.js';
+import type { GatewayClient } from './settings.js';
+
+export type EditMode = NonNullable<SyncRequest['onEdit']>;
+
+type Asked = Parameters<GatewayClient['sync']>[0];
+
+interface ListToStore extends Omit<Asked, 'policy' | 'onEdit'> {
+  /** Policies of a new session: the next one is for windows that are too small for the one before. */
+  policies: readonly PolicyInput[];
+  /** Undefined: as `fork`, if list and session have at least their first message in common; otherwise as `refuse`. */
+  onEdit: EditMode | undefined;
+}
+
+/** Throws every failure of `sync`. An answer that the log has in other words is no edit. */
+export async function storeList(
+  client: GatewayClient,
+  protocol: Protocol,
+  { policies, onEdit, ...list }: ListToStore,
+): Promise<Synced> {
+  const sync = (changes: Pick<Asked, 'onEdit' | 'instead'>) =>
+    synced(client, { ...list, ...changes }, policies);
+  const unlessEdited = (changes: Pick<Asked, 'instead'>) =>
+    sync({ ...changes, onEdit: 'refuse' }).catch((error: unknown) => {
+      if (isFailure(error, 'Store.ListEdited')) return error;
+      throw error;
+    });
+  const found = await unlessEdited({});
+  if (!(found instanceof PalimpsestError)) return found;
+  const instead = await answerInLog(client, protocol, list.messages as Json[], found);
+  const again = instead ? await unlessEdited({ instead }) : found;
+  if (!(again instanceof PalimpsestError)) return again;
+  const isOther = onEdit === undefined && again.details?.commonSeq === 0;
+  if (onEdit === 'refuse' || isOther) throw again;
+  return sync({ onEdit: onEdit ?? 'fork' });
+}
+
+async function synced(
+  client: GatewayClient,
+  request: Asked,
+  [policy, ...others]: readonly PolicyInput[],
+): Promise<Synced> {
+  try {
+    return await client.sync<Json>({ ...request, policy });
+  } catch (error) {
+    if (others.length === 0 || !isFailure(error, 'Input.Invalid') || !error.path?.startsWith('policy'))
+      throw error;
+    return synced(client, request, others);
+  }
+}
+
+/** Messages of the log that stand for one answer, at most, and the characters of them. */
+const mostMessages = 200;
+const mostCharacters = 8_000_000;
+
+/** The end of the log in place of an answer of the list, if both say the same. */
+async function answerInLog(
+  client: GatewayClient,
+  protocol: Protocol,
+  list: readonly Json[],
+  { details: { session, known, commonSeq, lastSeq } = {} }: PalimpsestError,
+): Promise<SyncRequest['instead'] | null> {
+  if (typeof session !== 'string' || typeof known !== 'number') return null;
+  if (typeof commonSeq !== 'number' || typeof lastSeq !== 'number') return null;
+  const answer = answerFrom(protocol, list, known);
+  if (answer.length === 0 || lastSeq - commonSeq > mostMessages) return null;
+  const page = { fromSeq: commonSeq + 1, limit: mostMessages, maxCharacters: mostCharacters };
+  const { messages, nextSeq } = await client.expand({ session, ...page });
+  const held = chatMessagesOf(protocol, answer);
+  const logged = messages.map(({ message }) => message);
+  if (nextSeq !== null || held === null || !isSameAnswer(logged, held)) return null;
+  return { at: known, items: answer.length, messages: itemsOf(messages) };
+}
+
+/** The items as they were stored. */
+function itemsOf(messages: readonly LoggedMessage[]): SyncRequest['messages'] {
+  let rest = 0;
+  return messages.flatMap(({ message, native }): Json[] => {
+    rest = native ? native.messages - 1 : rest - 1;
+    if (native) return native.items;
+    return rest < 0 ? [message as unknown as Json] : [];
+  });
+}
