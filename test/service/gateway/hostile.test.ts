@@ -1,6 +1,5 @@
 /** Requests that try to reach what they must not reach, and bodies that are refused before they have arrived. */
 import { once } from 'node:events';
-import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { RunningGateway } from '../../../src/gateway/server.js';
@@ -31,6 +30,7 @@ beforeAll(async () => {
 
 afterEach(async () => {
   await Promise.all(gateways.splice(0).map((gateway) => gateway.close()));
+  upstream.reply(() => ({ text: 'Hello.' }));
   upstream.requests.splice(0);
 });
 
@@ -84,7 +84,7 @@ describe('a client that still sends its body gets its answer', () => {
   ): Promise<{ status: number; sent: number }> {
     const { host, port } = new URL(address);
     const socket = connect(Number(port), '127.0.0.1').on('error', () => undefined);
-    const closed = once(socket, 'close');
+    const closed = new Promise((resolve) => socket.once('close', resolve));
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${String(value)}\r\n`);
     const isChunked = headers['content-length'] === undefined;
     const framing = isChunked ? 'transfer-encoding: chunked\r\n' : '';
@@ -93,7 +93,7 @@ describe('a client that still sends its body gets its answer', () => {
     let sent = 0;
     for (; sent < most && !socket.destroyed; sent += piece.length)
       if (!socket.write(isChunked ? `${piece.length.toString(16)}\r\n${piece}\r\n` : piece))
-        await Promise.race([once(socket, 'drain'), closed]);
+        await Promise.race([new Promise((resolve) => socket.once('drain', resolve)), closed]);
     const [text] = sent < most ? [''] : ((await once(socket, 'data')) as [Buffer]);
     socket.destroy();
     return { status: Number(/^HTTP\/1.1 (\d+)/.exec(String(text))?.[1] ?? 0), sent };
@@ -175,6 +175,7 @@ test.each([
   ['half a surrogate pair as bytes', Buffer.from([0x7b, 0xed, 0xa0, 0x80, 0x7d])],
 ])('%s is the provider’s to judge', async (_, body) => {
   const { address } = await gateway();
+  upstream.reply((_, response) => void response.end('{}'));
   const given = await send(`${address}${completions}`, { body, headers: sessionHeaders('odd') });
   expect(given).toMatchObject({ status: 200, headers: { 'x-palimpsest-bypassed': 'Input.Invalid' } });
   expect(upstream.requests[0]?.bytes.equals(Buffer.from(body))).toBe(true);

@@ -128,7 +128,8 @@ describe.each(paths)('%s', (path) => {
     });
     const direct = await send(`${upstream.url}${path}`, { body, headers: {} });
     expect(through.bytes.toString()).toBe(direct.bytes.toString());
-    const plain = ({ rawHeaders }: typeof through) => rawHeaders.filter((one) => !/ GMT$/.test(one));
+    const plain = ({ rawHeaders }: typeof through) =>
+      rawHeaders.filter((one) => !/ GMT$|^timeout=\d+$/.test(one));
     expect(plain(through)).toEqual(plain(direct));
     expect(upstream.requests).toHaveLength(2);
   });
@@ -185,11 +186,11 @@ describe.each(paths)('%s', (path) => {
       body: streamOf(path, list),
       headers: sessionHeaders(session),
     });
-    // The pieces of the text, and the end of the answer.
-    expect(bytes.toString().match(/All about it/g)?.length).toBeGreaterThan(20_000);
-    expect(bytes.toString().trimEnd().slice(-200)).toMatch(
-      /\[DONE\]|message_stop|"type":"response.completed"|usage/,
+    const deltas = [...bytes.toString().matchAll(/"(?:content|text|delta)":"([^"]*)"/g)].map(
+      ([, one]) => one,
     );
+    expect(deltas.join('')).toContain(text);
+    expect(bytes.toString()).toMatch(/\[DONE\]|message_stop|response\.completed/);
     await gateways.splice(0)[0]?.close();
     expect(await replayed(stack, session)).toHaveLength(list.length);
   });
@@ -203,11 +204,12 @@ describe.each(paths)('%s', (path) => {
     upstream.reply(async (_, response) => {
       response.writeHead(200, sse);
       const event = `: ${'x'.repeat(size)}\n\n`;
+      const closed = once(response, 'close');
       for (; written < count && !response.destroyed; written++) {
         if (response.write(event)) continue;
         isBlocked = true;
         noticed();
-        await Promise.race([once(response, 'drain'), once(response, 'close')]);
+        await Promise.race([new Promise((resolve) => response.once('drain', resolve)), closed]);
         isBlocked = false;
       }
       response.end();
@@ -252,9 +254,10 @@ describe('thinking', () => {
       ...['Where ', 'was it?'].map((part) =>
         event({ type: 'content_block_delta', index: 0, delta: { type: 'thinking_delta', thinking: part } }),
       ),
-      ...['c2ln', 'bmVk'].map((part) =>
-        event({ type: 'content_block_delta', index: 0, delta: { type: 'signature_delta', signature: part } }),
-      ),
+      event({
+        ...{ type: 'content_block_delta', index: 0 },
+        delta: { type: 'signature_delta', signature: thinking.signature },
+      }),
       event({ type: 'content_block_stop', index: 0 }),
     ];
     inTurn(
