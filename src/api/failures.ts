@@ -58,7 +58,7 @@ const servers: Partial<Record<FailureType, string>> = {
 export function withoutAddresses(failure: PalimpsestError): PalimpsestError {
   const text = servers[failure.type];
   if (text === undefined) return failure.forTenants ?? failure;
-  const hint = 'Repeat the request after a moment. The log of the API has the reason.';
+  const hint = 'Repeat the request after a moment. The log of the server has the reason.';
   return new PalimpsestError(failure.type, text, { hint, details: failure.details });
 }
 

@@ -63,7 +63,7 @@ export function identityProvider({
       if (error instanceof errors.JOSEError && !ofKeys.has(error.code)) throw unauthorized(undefined, error);
       const reason = networkReason(error) ?? (error instanceof Error ? error.message : String(error));
       throw new PalimpsestError('Identity.Unavailable', "The identity provider's keys cannot be read.", {
-        hint: 'Repeat the request after a moment. The log of the API has the reason.',
+        hint: 'Repeat the request after a moment. The log of the server has the reason.',
         cause: new Error(`${jwksUrl}: ${reason}`, { cause: error }),
       });
     }

@@ -35,7 +35,7 @@ export class Bodies {
   /** Takes the rest of a body that nobody reads: most clients read no answer before they have sent it. A longer one is cut off. */
   discardRest(incoming: IncomingMessage): void {
     if (incoming.complete) return;
-    let left = this.mostOfOne;
+    let left = this.mostOfAll;
     incoming.on('data', (chunk: Buffer) => {
       left -= chunk.length;
       if (left < 0) incoming.destroy();

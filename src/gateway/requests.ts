@@ -95,10 +95,12 @@ export class Requests {
     // The client learns from the broken connection that the answer is not whole.
     if (outgoing.headersSent) return void (outgoing.writableEnded || outgoing.destroy());
     const failure = asFailure(error);
-    const requestId = sendFailure(outgoing, withoutAddresses(failure), protocol ?? undefined);
+    const told = withoutAddresses(failure);
+    const requestId = sendFailure(outgoing, told, protocol ?? undefined);
     this.#bodies.discardRest(incoming);
-    if (failure.type === 'Api.Failed')
-      this.parts.log?.error({ requestId, ...traceOf(failure) }, 'unexpected error');
+    const { log } = this.parts;
+    if (told !== failure) log?.warn({ requestId, failure: failure.type }, failure.message);
+    if (failure.type === 'Api.Failed') log?.error({ requestId, ...traceOf(failure) }, 'unexpected error');
   }
 
   /** Passes a request as it came, and its answer. */

@@ -1,4 +1,8 @@
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { type IncomingMessage, request as httpRequest } from 'node:http';
+import type { ChatMessage, Json } from '../../src/conversation/message.js';
+import { originalItems } from '../../src/formats/native.js';
 import { type RunningGateway, startGateway } from '../../src/gateway/server.js';
 import type { GatewaySettings } from '../../src/gateway/settings.js';
 import type { Stack } from './stack.js';
@@ -10,4 +14,70 @@ export async function gatewayOf(stack: Stack, settings: GatewaySettings): Promis
   const sha256 = createHash('sha256').update(key).digest('hex');
   const tokens = [{ tenant: stack.queuePrefix, sha256 }];
   return startGateway({ port: 0, tokens, ...settings }, stack.palimpsest);
+}
+
+export interface Answered {
+  status: number;
+  rawHeaders: string[];
+  headers: IncomingMessage['headers'];
+  bytes: Buffer;
+  json: Answer;
+}
+
+/** The fields of answers and errors that are read. */
+interface Answer {
+  id?: string;
+  choices?: { message: ChatMessage }[];
+  error?: { code: string; message: string };
+}
+
+export type Headers = Record<string, string | string[]>;
+
+/** A request with exactly these bytes. */
+export async function send(
+  url: string,
+  {
+    body,
+    headers = {},
+    method = 'POST',
+    path,
+  }: { body?: string | Buffer; headers?: Headers; method?: string; path?: string },
+): Promise<Answered> {
+  const request = httpRequest(url, { method, headers, ...(path === undefined ? {} : { path }) });
+  request.end(body);
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  const chunks: Buffer[] = [];
+  for await (const chunk of response) chunks.push(chunk as Buffer);
+  const bytes = Buffer.concat(chunks);
+  let json: Answer = {};
+  try {
+    json = JSON.parse(bytes.toString('utf8')) as Answer;
+  } catch {
+    // Not every answer is JSON.
+  }
+  const { statusCode = 0, rawHeaders } = response;
+  return { status: statusCode, rawHeaders, headers: response.headers, bytes, json };
+}
+
+export const sessionHeaders = (session: string, more: Headers = {}): Headers => ({
+  ...{ 'content-type': 'application/json', authorization: 'Bearer provider' },
+  ...{ 'x-palimpsest-session': session, 'x-palimpsest-key': key },
+  ...more,
+});
+
+export const completions = '/v1/chat/completions';
+export const user = (content: string): ChatMessage => ({ role: 'user', content });
+export const assistant = (content: string): ChatMessage => ({ role: 'assistant', content });
+export const bodyOf = (messages: readonly unknown[], more: object = {}): string =>
+  JSON.stringify({ model: 'gpt-4o', messages, ...more });
+
+/** The items of a session as they were stored. */
+export async function replayed({ palimpsest }: Stack, session: string): Promise<Json[]> {
+  const items: Json[] = [];
+  for await (const item of originalItems(palimpsest.replay({ session }))) {
+    // An exported chat message has the time of its turn.
+    const { at: _at, ...said } = item as { at?: Json };
+    items.push(said);
+  }
+  return items;
 }

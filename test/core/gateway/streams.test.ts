@@ -3,8 +3,11 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import { type Fields, isFields } from '../../../src/formats/content.js';
+import { chat } from '../../../src/gateway/protocols/chat.js';
 import { protocolOf } from '../../../src/gateway/protocols/index.js';
-import type { Protocol } from '../../../src/gateway/protocols/protocol.js';
+import { messages } from '../../../src/gateway/protocols/messages.js';
+import type { Answer, Protocol } from '../../../src/gateway/protocols/protocol.js';
+import { responses } from '../../../src/gateway/protocols/responses.js';
 import { isRecoveryTool, sumOfUsage } from '../../../src/gateway/protocols/tools.js';
 import { EventSplitter, jsonIn, type SseEvent } from '../../../src/gateway/sse.js';
 import { answerAt, type Said } from '../../support/upstream.js';
@@ -144,8 +147,7 @@ describe.each(paths)('%s', (path) => {
             (total, one) => sumOfUsage(total, one as Fields) as Fields,
             {},
           );
-          if (path !== '/v1/messages') expect(seen.usage).toMatchObject(sum);
-          else expect(seen.usage).toMatchObject({ output_tokens: sum.output_tokens });
+          expect(seen.usage).toMatchObject(sum);
           // A single stream without our calls passes as it came.
           const first = rounds[0]!;
           if (rounds.length === 1 && calls.length === first.calls?.length && path !== '/v1/chat/completions')
@@ -172,6 +174,141 @@ describe.each(paths)('%s', (path) => {
     const numbers = [...shown.matchAll(/"sequence_number":(\d+)/g)].map(([, number]) => Number(number));
     expect(numbers).toEqual(numbers.map((_, index) => index));
   });
+});
+
+/** The data of what a client gets of several streams, each a list of data, without our calls. */
+function shownOf(protocol: Protocol, ...streams: readonly object[][]): Fields[] {
+  const editor = protocol.editor(isRecoveryTool);
+  const textOf = (data: object) => `data: ${JSON.stringify(data)}\n\n`;
+  const shown = streams.flatMap((stream, index) => {
+    if (index > 0) editor.goOn();
+    return eventsIn(stream.map(textOf).join(''), []).flatMap((event) => editor.edit(event));
+  });
+  return eventsIn([...shown, ...editor.end()].join(''), [])
+    .map(jsonIn)
+    .filter(isFields);
+}
+
+function answerOf(protocol: Protocol, data: readonly object[]): Answer {
+  const collector = protocol.collector();
+  for (const one of data) collector.take(one as Fields);
+  return collector.answer();
+}
+
+const delta = (inner: object, more: object = {}) => ({
+  id: 'c',
+  choices: [{ index: 0, delta: inner, finish_reason: null }],
+  ...more,
+});
+const calls = (...made: object[]) => delta({ tool_calls: made });
+const finish = (reason: string, more: object = {}) => ({
+  id: 'c',
+  choices: [{ index: 0, delta: {}, finish_reason: reason }],
+  ...more,
+});
+
+describe('a stream of chat completions', () => {
+  test('that begins with a chunk without a choice, as Azure’s, passes as it comes', () => {
+    const first = { id: '', choices: [], prompt_filter_results: [] };
+    const editor = chat.editor(isRecoveryTool);
+    const passed = (data: object) =>
+      eventsIn(`data: ${JSON.stringify(data)}\n\n`, []).flatMap((event) => editor.edit(event)).length;
+    expect([first, delta({ role: 'assistant', content: 'A' }), delta({ content: 'B' })].map(passed)).toEqual([
+      1, 1, 1,
+    ]);
+    const search = calls({ index: 0, id: 'x', function: { name: 'search_history', arguments: '{}' } });
+    const shown = shownOf(
+      chat,
+      [first, delta({ content: 'One. ' }), search, finish('tool_calls')],
+      [first, delta({ content: 'Two.' }), finish('stop')],
+    );
+    expect(answerOf(chat, shown)).toMatchObject({ items: [{ content: 'One. Two.' }], calls: [] });
+    expect(shown.map(({ id }) => id)).toEqual(['', 'c', 'c', 'c']);
+  });
+
+  test('may tell the name of a call after its id', () => {
+    const named = (index: number, name: string) => [
+      calls({ index, id: `call-${index}`, type: 'function' }),
+      calls({ index, function: { name, arguments: '' } }),
+      calls({ index, function: { arguments: '{}' } }),
+    ];
+    const shown = shownOf(chat, [...named(0, 'search_history'), ...named(1, 'look'), finish('tool_calls')]);
+    expect(JSON.stringify(shown)).not.toMatch(/search_history|call-0/);
+    expect(answerOf(chat, shown).calls).toEqual([{ id: 'call-1', name: 'look', arguments: '{}' }]);
+  });
+
+  test('may mix the pieces of parallel calls', () => {
+    const shown = shownOf(chat, [
+      calls(
+        { index: 0, id: 'ours', function: { name: 'search_history', arguments: '' } },
+        { index: 1, id: 'theirs', function: { name: 'look', arguments: '' } },
+      ),
+      calls({ index: 1, function: { arguments: '{"n"' } }, { index: 0, function: { arguments: '{"query"' } }),
+      calls({ index: 0, function: { arguments: ':"x"}' } }),
+      calls({ index: 1, function: { arguments: ':1}' } }),
+      finish('tool_calls'),
+    ]);
+    expect(JSON.stringify(shown)).not.toMatch(/search_history|query/);
+    expect(answerOf(chat, shown)).toMatchObject({
+      complete: true,
+      calls: [{ id: 'theirs', name: 'look', arguments: '{"n":1}' }],
+    });
+  });
+
+  test('that reports its usage with every chunk is counted once', () => {
+    const usage = { prompt_tokens: 10, completion_tokens: 1 };
+    const search = { index: 0, id: 'x', function: { name: 'search_history', arguments: '{}' } };
+    const stream = (inner: object, reason: string) => [
+      delta(inner, { usage }),
+      finish(reason, { usage }),
+      { id: 'c', choices: [], usage },
+    ];
+    const shown = shownOf(
+      chat,
+      stream({ tool_calls: [search] }, 'tool_calls'),
+      stream({ content: 'A' }, 'stop'),
+    );
+    expect(shown.at(-1)).toMatchObject({ usage: { prompt_tokens: 20, completion_tokens: 2 } });
+  });
+
+  test('may number its calls as it likes', () => {
+    const call = calls({ index: 4_294_967_294, id: 'x', function: { name: 'look', arguments: '{}' } });
+    expect(answerOf(chat, [call, finish('tool_calls')]).calls).toHaveLength(1);
+  });
+});
+
+test('messages: each report of usage includes those before it', () => {
+  const block = { type: 'tool_use', id: 'x', name: 'search_history', input: {} };
+  const stream = (content: object, reason: string) => [
+    { type: 'message_start', message: { usage: { input_tokens: 10, output_tokens: 1 } } },
+    { type: 'content_block_start', index: 4_294_967_294, content_block: content },
+    { type: 'message_delta', delta: {}, usage: { output_tokens: 2 } },
+    { type: 'message_delta', delta: { stop_reason: reason }, usage: { output_tokens: 3 } },
+    { type: 'message_stop' },
+  ];
+  const shown = shownOf(messages, stream(block, 'tool_use'), stream({ type: 'text', text: 'A' }, 'end_turn'));
+  expect(answerOf(messages, shown)).toMatchObject({
+    complete: true,
+    usage: { input_tokens: 20, output_tokens: 6 },
+  });
+});
+
+test('responses: the end of a stream need not repeat its items', () => {
+  const item = { type: 'function_call', call_id: 'x', name: 'look', arguments: '{}' };
+  const end = { type: 'response.completed', response: { status: 'completed', output: [] } };
+  const data = [{ type: 'response.output_item.done', output_index: 0, item }, end];
+  expect(answerOf(responses, data)).toMatchObject({ complete: true, items: [item], calls: [{ id: 'x' }] });
+});
+
+test('an event that is too long to be read passes in parts', () => {
+  const splitter = new EventSplitter(1_000);
+  const text = `data: {"x":"${'ü'.repeat(2_000)}"}\n\ndata: {"y":1}\n\n`;
+  const bytes = Buffer.from(text);
+  const events: SseEvent[] = [];
+  for (let at = 0; at < bytes.length; at += 333) events.push(...splitter.take(bytes.subarray(at, at + 333)));
+  expect(events.map((event) => event.text).join('')).toBe(text);
+  expect(events.map(jsonIn).filter(isFields)).toEqual([{ y: 1 }]);
+  expect(splitter.end()).toBeNull();
 });
 
 test('events end with any line end, and keep comments and unknown fields', () => {

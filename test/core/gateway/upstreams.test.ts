@@ -35,7 +35,16 @@ describe('the target of a request', () => {
         '/v1/..',
         '/v1/%2e./x',
       ],
-      ['/v1/.%2E/x', '/v1\\..\\x', '/v1/x y', '/V1/models', '/openaix/v1/models'],
+      [
+        '/v1/..%2fx',
+        '/v1/x%2F%2e%2e',
+        '/v1/x%5c..%5cx',
+        '/v1/.%2E/x',
+        '/v1\\..\\x',
+        '/v1/x y',
+        '/V1/models',
+        '/openaix/v1/models',
+      ],
     ].flat(),
   )('%s is refused', (target) => {
     expect(() => targetOf(upstreams, target)).toThrow(expect.objectContaining({ type: 'Input.Invalid' }));

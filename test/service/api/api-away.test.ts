@@ -86,7 +86,7 @@ test('Temporal: turns are stored with `signalled` false, contexts are read, comp
     expect(elsewhere.json).toMatchObject({
       failure: 'Temporal.Unavailable',
       detail: 'Temporal is not available now.',
-      hint: 'Repeat the request after a moment. The log of the API has the reason.',
+      hint: 'Repeat the request after a moment. The log of the server has the reason.',
     });
     expect(await call('/readyz')).toMatchObject({
       status: 503,

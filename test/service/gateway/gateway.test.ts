@@ -5,12 +5,23 @@ import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import OpenAI from 'openai';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import type { ChatMessage, Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
+import type { Json } from '../../../src/conversation/message.js';
 import type { RunningGateway } from '../../../src/gateway/server.js';
 import type { GatewaySettings } from '../../../src/gateway/settings.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
-import { gatewayOf, key } from '../../support/gateway.js';
+import {
+  type Answered,
+  assistant,
+  bodyOf,
+  completions,
+  gatewayOf,
+  type Headers,
+  key,
+  replayed as replayedOf,
+  send,
+  sessionHeaders,
+  user,
+} from '../../support/gateway.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import { say, startUpstream, type UpstreamServer } from '../../support/upstream.js';
 import { Way } from '../../support/way.js';
@@ -41,70 +52,7 @@ async function gateway(settings: Partial<GatewaySettings> = {}): Promise<Running
   return started;
 }
 
-interface Answered {
-  status: number;
-  rawHeaders: string[];
-  headers: IncomingMessage['headers'];
-  bytes: Buffer;
-  json: Answer;
-}
-
-/** The fields of answers and errors that are read. */
-interface Answer {
-  id?: string;
-  choices?: { message: ChatMessage }[];
-  error?: { code: string; message: string };
-}
-
-type Headers = Record<string, string | string[]>;
-
-/** A request with exactly these bytes. */
-async function send(
-  url: string,
-  {
-    body,
-    headers = {},
-    method = 'POST',
-    path,
-  }: { body?: string | Buffer; headers?: Headers; method?: string; path?: string },
-): Promise<Answered> {
-  const request = httpRequest(url, { method, headers, ...(path === undefined ? {} : { path }) });
-  request.end(body);
-  const [response] = (await once(request, 'response')) as [IncomingMessage];
-  const chunks: Buffer[] = [];
-  for await (const chunk of response) chunks.push(chunk as Buffer);
-  const bytes = Buffer.concat(chunks);
-  let json: Answer = {};
-  try {
-    json = JSON.parse(bytes.toString('utf8')) as Answer;
-  } catch {
-    // Not every answer is JSON.
-  }
-  const { statusCode = 0, rawHeaders } = response;
-  return { status: statusCode, rawHeaders, headers: response.headers, bytes, json };
-}
-
-const sessionHeaders = (session: string, more: Headers = {}): Headers => ({
-  ...{ 'content-type': 'application/json', authorization: 'Bearer provider' },
-  ...{ 'x-palimpsest-session': session, 'x-palimpsest-key': key },
-  ...more,
-});
-
-const completions = '/v1/chat/completions';
-const user = (content: string): ChatMessage => ({ role: 'user', content });
-const assistant = (content: string): ChatMessage => ({ role: 'assistant', content });
-const bodyOf = (messages: readonly unknown[], more: object = {}): string =>
-  JSON.stringify({ model: 'gpt-4o', messages, ...more });
-
-async function replayed(session: string): Promise<Json[]> {
-  const items: Json[] = [];
-  for await (const item of originalItems(stack.palimpsest.replay({ session }))) {
-    // An exported chat message has the time of its turn.
-    const { at: _at, ...said } = item as { at?: Json };
-    items.push(said);
-  }
-  return items;
-}
+const replayed = (session: string): Promise<Json[]> => replayedOf(stack, session);
 
 /** The headers of a request but those of the connection. */
 const passed = (raw: string[]): string[] =>
@@ -345,7 +293,8 @@ describe('a list that is not the session and more', () => {
     const more = [...edited, assistant('Hello.'), user('More.')];
     const next = await send(`${address}${completions}`, { body: bodyOf(more), headers });
     expect(next.headers['x-palimpsest-session']).toBe('edited~1');
-    expect(await replayed('edited')).toEqual(dialog);
+    // The answer that no request of the session has any more is stored in it.
+    await expect.poll(() => replayed('edited')).toMatchObject([...dialog, assistant('Hello.')]);
     expect(await replayed('edited~1')).toEqual(more);
   });
 
@@ -442,7 +391,6 @@ describe('access', () => {
     request.on('error', () => undefined).flushHeaders();
     const [response] = (await once(request, 'response')) as [IncomingMessage];
     expect(response.statusCode).toBe(401);
-    expect(response.headers.connection).toBe('close');
     request.destroy();
   });
 

@@ -7,6 +7,7 @@ import { originalItems } from '../../../src/formats/native.js';
 import type { RunningGateway } from '../../../src/gateway/server.js';
 import type { GatewaySettings } from '../../../src/gateway/settings.js';
 import { gatewayOf, key } from '../../support/gateway.js';
+import { history, list, look, lookTool as tool, search, window } from '../../support/long-conversation.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import {
   answerAt,
@@ -17,7 +18,6 @@ import {
   type UpstreamServer,
 } from '../../support/upstream.js';
 
-const window = 6_000;
 let stack: Stack;
 let upstream: UpstreamServer;
 const gateways: RunningGateway[] = [];
@@ -61,23 +61,6 @@ const openaiOf = ({ address }: RunningGateway, session: string, more: Record<str
 const anthropicOf = ({ address }: RunningGateway, session: string): Anthropic =>
   new Anthropic({ baseURL: address, apiKey: 'provider', maxRetries: 0, defaultHeaders: headersOf(session) });
 
-/** Longer than the window: its beginning is shortened. */
-const history = Array.from({ length: 16 }, (_, at) => ({
-  role: at % 2 === 0 ? ('user' as const) : ('assistant' as const),
-  content:
-    at === 3
-      ? `The colour of the harbour is vermilion. ${'It is so. '.repeat(200)}`
-      : `Part ${at}. ${'It is so. '.repeat(200)}`,
-}));
-const list = [...history, { role: 'user' as const, content: 'Which colour has the harbour?' }];
-
-const search = { id: 'call-search', name: 'search_history', args: { query: 'harbour colour' } };
-const look = { id: 'call-look', name: 'look', args: { n: 1 } };
-const tool = {
-  name: 'look',
-  description: 'Looks.',
-  parameters: { type: 'object', properties: { n: { type: 'number' } } },
-};
 const tools = [{ type: 'function' as const, function: tool }];
 
 const markedUser = (text: string): Anthropic.MessageParam => ({
