@@ -18,7 +18,7 @@ interface Manifest {
 interface RootManifest extends Manifest {
   engines: Record<string, string>;
   exports: Record<string, { 'palimpsest-source': string }>;
-  peerDependencies?: Record<string, string>;
+  peerDependencies: Record<string, string>;
 }
 
 /** Part of a bundle: `imports` has names of packages and of other parts, `modules` the files that it is made of. */
@@ -106,7 +106,6 @@ function packageOf(id: string): string {
 
 function manifestOf(made: readonly Chunk[]): object {
   const { version, license, engines } = from;
-  const peers = peersOf(made);
   return {
     ...{
       name: 'palimpsest-client',
@@ -123,21 +122,18 @@ function manifestOf(made: readonly Chunk[]): object {
         },
       ]),
     ),
-    ...(peers.length === 0
-      ? {}
-      : {
-          peerDependencies: Object.fromEntries(peers.map((name) => [name, from.peerDependencies?.[name]])),
-          peerDependenciesMeta: Object.fromEntries(peers.map((name) => [name, { optional: true }])),
-        }),
+    peerDependencies: from.peerDependencies,
+    peerDependenciesMeta: Object.fromEntries(peersOf(made).map((name) => [name, { optional: true }])),
   };
 }
 
+/** Frameworks of the adapters, also of those that import no code or types of theirs. */
 function peersOf(made: readonly Chunk[]): string[] {
   const own = new Set(made.map(({ fileName }) => fileName));
   const imported = made.flatMap(({ imports }) => imports).filter((id) => !own.has(id) && !isBuiltin(id));
-  const peers = [...new Set(imported.map(packageOf))].sort();
-  for (const name of peers)
-    if (from.peerDependencies?.[name] === undefined)
+  const peers = Object.keys(from.peerDependencies);
+  for (const name of imported.map(packageOf))
+    if (!peers.includes(name))
       fail(`${name} is imported: name it in peerDependencies of package.json, as optional`);
   return peers;
 }
