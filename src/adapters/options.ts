@@ -14,7 +14,7 @@ export interface AdapterOptions {
   /**
    * What to do if the framework's messages lack messages of the session, or have others in their place: after an edit, a
    * regenerated answer, or a return to an earlier checkpoint. `fork`: go on in a fork that ends where both part; the session
-   * keeps its messages. `append`: append what follows the part that both have. `refuse`: fail with `Store.ListEdited`.
+   * keeps its messages. `append`: append what the session does not have. `refuse`: fail with `Store.ListEdited`.
    * @default 'fork'; with `memory`, which has no list to edit, 'append'
    */
   onEdit?: SyncRequest['onEdit'];

@@ -78,7 +78,7 @@ export type Asked<Method extends keyof PalimpsestClient> = Parameters<Palimpsest
 /**
  * The methods for an agent platform or an operator, for one tenant. Two classes implement them: `Palimpsest` over PostgreSQL
  * and Temporal, and `HttpPalimpsest` (`palimpsest/http`) over HTTP. Every failure is a `PalimpsestError` with a `type` of
- * docs/failures.md. A call that fails stores nothing.
+ * docs/failures.md. A call that fails stores nothing, unless its method says so.
  */
 export interface PalimpsestClient {
   /**
@@ -88,9 +88,10 @@ export interface PalimpsestClient {
   appendTurn(turn: Turn): Promise<AppendedTurn>;
   /**
    * For a caller that holds the whole list of messages: stores what the session does not have, once, and answers the context for
-   * the next request. The list may begin with a context that an earlier call answered. Throws `Store.ListEdited` if the list lacks
-   * messages of the log, unless `onEdit` says what that means; otherwise as `appendTurn` and `context`. A repeated call stores
-   * nothing more.
+   * the next request. The list may begin with a context of the session, or be the newest part of the log. Throws
+   * `Store.ListEdited` if the list lacks messages of the log, unless `onEdit` says what that means; otherwise as `appendTurn` and
+   * `context`. A repeated call stores nothing more. A call that fails may have stored the list, or turns of a list with more than
+   * 2,500 new messages: a repeated call stores the rest.
    */
   sync: Sync;
   /**

@@ -2,7 +2,16 @@
  * The package `palimpsest-client`, installed in a separate project: it is small, has the types of `palimpsest/http`, and plays a
  * session. Needs `npm run build` and `npm run build:client`.
  */
-import { cpSync, lstatSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
@@ -22,6 +31,7 @@ interface Manifest {
   license: string;
   exports: Record<string, unknown>;
   peerDependencies?: Record<string, string>;
+  peerDependenciesMeta?: Record<string, { optional: boolean }>;
 }
 const manifestIn = (folder: string): Manifest =>
   JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')) as Manifest;
@@ -251,13 +261,21 @@ describe('its adapters', () => {
 
   beforeAll(() => {
     cpSync(built, path.join(folder, 'node_modules', 'palimpsest-client'), { recursive: true });
-    for (const name of Object.keys(peerDependencies)) {
-      // `palimpsest/mastra` imports nothing of @mastra/core, which needs Node 22.
-      if (name === '@mastra/core') continue;
+    // `@mastra/core` is not installed here: its adapter imports nothing of it.
+    for (const name of Object.keys(peerDependencies).filter((each) =>
+      existsSync(path.join(root, 'node_modules', each)),
+    )) {
       const link = path.join(folder, 'node_modules', name);
       mkdirSync(path.dirname(link), { recursive: true });
       symlinkSync(path.join(root, 'node_modules', name), link);
     }
+  });
+
+  it('have their frameworks as optional peers', () => {
+    const { peerDependenciesMeta = {} } = manifestIn(built);
+    const frameworks = ['@langchain/core', '@mastra/core', '@openai/agents', 'ai', 'langchain'];
+    expect(Object.keys(peerDependencies)).toEqual(frameworks);
+    for (const name of frameworks) expect(peerDependenciesMeta[name]).toEqual({ optional: true });
   });
 
   it('are those of palimpsest', () => {

@@ -50,6 +50,20 @@ async function environment(): Promise<{ folder: string } | { why: string }> {
   });
 }
 
+/** As the README says, in the folder of the test. */
+async function generateClient(venv: string): Promise<void> {
+  await run([
+    ...([
+      path.join(venv, 'bin', 'openapi-python-client'),
+      'generate',
+      '--fail-on-warning',
+      '--overwrite',
+    ] as const),
+    ...['--url', `${server.api.address}/openapi.json`, '--config', path.join(examples, 'client.json')],
+    ...['--meta', 'none', '--output-path', path.join(folder, 'palimpsest_client')],
+  ]);
+}
+
 test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
   const found = await environment();
   if ('why' in found) {
@@ -62,6 +76,7 @@ test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
     ['get_tool_response', { message: 1, limit: 50 }],
     ['expand_history', { from_message: 1, limit: 1 }],
   ]);
+  await generateClient(found.folder);
   const client = server.stack.palimpsest;
   const session = name;
   const checkpoints = path.join(folder, 'checkpoints');
@@ -72,7 +87,7 @@ test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
       OPENAI_API_KEY: 'none',
       CHECKPOINTS: checkpoints,
     },
-    ...{ LANGSMITH_TRACING: 'false', PYTHONDONTWRITEBYTECODE: '1' },
+    ...{ LANGSMITH_TRACING: 'false', PYTHONDONTWRITEBYTECODE: '1', PYTHONPATH: folder },
   };
   const python = path.join(found.folder, 'bin', 'python');
   const program = [
