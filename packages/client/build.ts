@@ -2,20 +2,18 @@
  * `npm run build:client` writes the package `palimpsest-client` into packages/client/dist: the HTTP client and the adapters, each an entry
  * point, with zod bundled in. Frameworks stay outside: they are optional peers.
  */
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
 import { rollup } from 'rollup';
 import { dts } from 'rollup-plugin-dts';
+import { licencesOf, packageOf } from '../bundled.js';
 
 interface Manifest {
-  name: string;
   version: string;
   license: string;
-}
-interface RootManifest extends Manifest {
   engines: Record<string, string>;
   exports: Record<string, { 'palimpsest-source': string }>;
   peerDependencies: Record<string, string>;
@@ -32,7 +30,7 @@ interface Chunk {
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = path.join(root, 'packages', 'client', 'dist');
 const bundled = ['zod'];
-const from = readManifest<RootManifest>(path.join(root, 'package.json'));
+const from = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as Manifest;
 const entries = entriesOf(from.exports);
 
 rmSync(folder, { recursive: true, force: true });
@@ -44,7 +42,7 @@ write('THIRD-PARTY-LICENSES', licencesOf(chunks));
 write('package.json', `${JSON.stringify(manifestOf(chunks), null, 2)}\n`);
 
 /** The client is the entry `index`; an adapter has the name that it has in `palimpsest`. */
-function entriesOf(exported: RootManifest['exports']): Record<string, string> {
+function entriesOf(exported: Manifest['exports']): Record<string, string> {
   const sources = Object.entries(exported).map(([name, conditions]) => [
     name,
     conditions['palimpsest-source'],
@@ -101,10 +99,6 @@ function isOutside(id: string): boolean {
   return !id.startsWith('.') && !path.isAbsolute(id) && !bundled.includes(packageOf(id));
 }
 
-function packageOf(id: string): string {
-  return id.split('/', id.startsWith('@') ? 2 : 1).join('/');
-}
-
 function manifestOf(made: readonly Chunk[]): object {
   const { version, license, engines } = from;
   checkPeers(made);
@@ -136,26 +130,6 @@ function checkPeers(made: readonly Chunk[]): void {
   for (const name of new Set(imported.map(packageOf)))
     if (!(name in from.peerDependencies && from.peerDependenciesMeta[name]?.optional))
       fail(`${name} is imported: name it in peerDependencies of package.json, as optional`);
-}
-
-function licencesOf(made: readonly Chunk[]): string {
-  const inside = made.flatMap(({ modules }) => Object.keys(modules)).flatMap((file) => folderOf(file) ?? []);
-  const licences = [...new Set(inside)].map((each) => {
-    const { name, version, license } = readManifest<Manifest>(path.join(each, 'package.json'));
-    const file = readdirSync(each).find((entry) => /^licen[cs]e/i.test(entry));
-    if (file === undefined) return fail(`${name} has no file with its licence`);
-    return `${name} ${version} (${license})\n\n${readFileSync(path.join(each, file), 'utf8').trim()}\n`;
-  });
-  return [...new Set(licences)].sort().join('\n\n');
-}
-
-/** The folder of the package that has the file. */
-function folderOf(file: string): string | undefined {
-  return /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(file.replaceAll(path.sep, '/'))?.[0];
-}
-
-function readManifest<Kind extends Manifest>(file: string): Kind {
-  return JSON.parse(readFileSync(file, 'utf8')) as Kind;
 }
 
 function write(name: string, text: string): void {

@@ -9,6 +9,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
 import { bundle, bundleFile } from '../../src/worker/workflow-bundle.js';
+import { licencesOf, packageOf } from '../bundled.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const dist = path.join(root, 'dist');
@@ -30,7 +31,7 @@ cpSync(path.join(root, 'src'), path.join(dist, 'src'), {
   recursive: true,
   filter: (name) => !name.endsWith('.ts'),
 });
-await bundleCode();
+writeFileSync(path.join(dist, 'THIRD-PARTY-LICENSES'), await bundleCode());
 for (const encodesFailures of [false, true])
   writeFileSync(path.join(dist, bundleFile(encodesFailures)), await bundle(encodesFailures));
 
@@ -43,7 +44,8 @@ function declare(): void {
   if (status !== 0) process.exit(1);
 }
 
-async function bundleCode(): Promise<void> {
+/** Resolves to the licences of what is bundled in. */
+async function bundleCode(): Promise<string> {
   const made = await rolldown({
     input: Object.fromEntries(entries.map((file) => [file.replace(/\.ts$/, ''), path.join(root, file)])),
     cwd: root,
@@ -54,15 +56,16 @@ async function bundleCode(): Promise<void> {
       throw new Error(`The package cannot be built: ${message}`);
     },
   });
-  await made.write({
+  const { output } = await made.write({
     ...{ dir: dist, format: 'es', sourcemap: true },
     ...{ entryFileNames: '[name].js', chunkFileNames: 'shared/[name]-[hash].js' },
   });
   await made.close();
+  return licencesOf(output.filter((part) => part.type === 'chunk'));
 }
 
 function isOutside(id: string): boolean {
   if (id.startsWith('.') || id.startsWith('#') || path.isAbsolute(id)) return false;
-  const name = id.split('/', id.startsWith('@') ? 2 : 1).join('/');
+  const name = packageOf(id);
   return id.startsWith('node:') || builtinModules.includes(name) || !inlined.includes(name);
 }

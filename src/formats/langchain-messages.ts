@@ -81,7 +81,7 @@ export function wrap(form: Form, type: MessageType, fields: Fields): Json {
 }
 
 /** Content of a message. LangChain.js writes the blocks that a message was made of under a name that it does not read. */
-export const contentIn = ({ content, content_blocks: blocks }: Fields): Json | undefined => content ?? blocks;
+const contentIn = ({ content, content_blocks: blocks }: Fields): Json | undefined => content ?? blocks;
 
 /** Converts a message; returns null for a message that only removes other messages. */
 export function readMessage(value: Json, path: string): ChatMessage | null {

@@ -22,7 +22,7 @@ import { SessionWorkflows } from '../temporal/session-workflows.js';
 import { ensureSweep } from '../temporal/sweep-schedule.js';
 import { registerCounters } from '../tokens/counter.js';
 import { connectWorker, reachNamespace } from './connection.js';
-import type { RunningWorker, WorkerSettings } from './worker.js';
+import type { RunningWorker, WorkerSettings } from './settings.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
 /** Milliseconds to wait after the grace time for a step that ignores its abort. */

@@ -17,14 +17,14 @@ export const mastra = await installed('mastra-core-1.71.0', (folder) =>
 );
 if ('why' in mastra) console.log(`not run: ${mastra.why}`);
 
-export interface Answer {
+interface Answer {
   text: string;
   finishReason: string;
   runId: string;
   suspendPayload: { toolCallId: string };
 }
 
-export interface Agent {
+interface Agent {
   generate(question: string, options?: object): Promise<Answer>;
   stream(question: string): Promise<{ text: Promise<string> }>;
   network(question: string, options: object): Promise<AsyncIterable<{ type: string }>>;

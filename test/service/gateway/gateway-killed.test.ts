@@ -86,7 +86,7 @@ test('a gateway that is killed between an answer and the next request', async ()
   const { status, headers } = await ask(messages);
   expect({ status, ...headers }).not.toHaveProperty('x-palimpsest-bypassed');
   expect(headers).not.toHaveProperty('x-palimpsest-session');
-  expect(await replayed({ ...stack, palimpsest: palimpsest as Palimpsest }, 'killed')).toEqual(messages);
+  expect(await replayed({ ...stack, palimpsest: palimpsest }, 'killed')).toEqual(messages);
   for (const { body } of upstream.requests)
     expect(openaiChat.violations({ messages: JSON.parse(JSON.stringify(body.messages)) })).toEqual([]);
 });
