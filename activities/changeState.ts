@@ -2,7 +2,7 @@ import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { stateQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, StateStep } from '../src/compaction/summarize/model-steps.js';
 import { askingFor, digestText, followingOf, stateOf } from './asking.js';
-import { type Completion, type LastAnswer, withCommit } from './last-answer.js';
+import { beforeCommit, type Completion, type LastAnswer, withCommit } from './last-answer.js';
 import { type Attempt, type Dependencies, runModelStep } from './run.js';
 import { answerOnce, failsForGood, type Payer } from './digest.js';
 
@@ -19,7 +19,8 @@ export interface ChangeStateInput extends Payer {
 export function changeState(dependencies: Dependencies) {
   return ({ completes, ...input }: ChangeStateInput): Promise<LastAnswer | null> =>
     runModelStep('change state', async (attempt) => {
-      const answer = await changesOf(dependencies, input, attempt);
+      const meanwhile = beforeCommit(dependencies, input, completes, attempt.signal);
+      const answer = await changesOf(dependencies, input, attempt, meanwhile);
       if (answer === null) return null;
       return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt.signal);
     });
@@ -29,6 +30,7 @@ async function changesOf(
   dependencies: Dependencies,
   { step, summarizer, ...payer }: Omit<ChangeStateInput, 'completes'>,
   attempt: Attempt,
+  meanwhile?: () => Promise<void>,
 ): Promise<DigestRef | null> {
   const [asking, text] = await Promise.all([
     askingFor(dependencies, payer, summarizer, attempt.signal, 'journal'),
@@ -43,7 +45,7 @@ async function changesOf(
     (keys) => Promise.all(keys.map((key) => digestText(dependencies, payer, key))),
   );
   try {
-    return await answerOnce(dependencies, asking, question, payer, attempt);
+    return await answerOnce(dependencies, asking, question, payer, attempt, meanwhile);
   } catch (error) {
     if (failsForGood(error, attempt)) return null;
     throw error;

@@ -3,7 +3,7 @@ import { mergedByRule } from '../src/compaction/replace/by-rule.js';
 import { mergeNotesQuestion, mergeQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-steps.js';
 import { askingFor, digestText, previousOf } from './asking.js';
-import { type Completion, type LastAnswer, withCommit } from './last-answer.js';
+import { beforeCommit, type Completion, type LastAnswer, withCommit } from './last-answer.js';
 import { type Attempt, type Dependencies, runModelStep } from './run.js';
 import { answerOnce, failsForGood, storeByRule, type Payer } from './digest.js';
 
@@ -20,7 +20,8 @@ export interface ConsolidateInput extends Payer {
 export function consolidate(dependencies: Dependencies) {
   return ({ completes, ...input }: ConsolidateInput): Promise<LastAnswer> =>
     runModelStep('consolidate', async (attempt) => {
-      const answer = await merged(dependencies, input, attempt);
+      const meanwhile = beforeCommit(dependencies, input, completes, attempt.signal);
+      const answer = await merged(dependencies, input, attempt, meanwhile);
       return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt.signal);
     });
 }
@@ -29,6 +30,7 @@ async function merged(
   dependencies: Dependencies,
   { step, summarizer, ...payer }: Omit<ConsolidateInput, 'completes'>,
   attempt: Attempt,
+  meanwhile?: () => Promise<void>,
 ): Promise<DigestRef> {
   const [asking, previous] = await Promise.all([
     askingFor(dependencies, payer, summarizer, attempt.signal, step.notes ? 'journal' : 'snapshot'),
@@ -40,7 +42,7 @@ async function merged(
     ? mergeNotesQuestion(asking, step, texts)
     : mergeQuestion(asking, step, previous, texts);
   try {
-    return await answerOnce(dependencies, asking, question, payer, attempt);
+    return await answerOnce(dependencies, asking, question, payer, attempt, meanwhile);
   } catch (error) {
     if (step.rulesServe !== true || !failsForGood(error, attempt)) throw error;
     const made = mergedByRule(asking, await texts(step.digests), step.maxTokens);

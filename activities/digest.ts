@@ -18,7 +18,7 @@ import { spentBy, withinTokens } from './tokens.js';
 /**
  * Invariant 6 (docs/guarantees.md). Returns the stored answer; if another step is requesting the answer, waits for it first.
  * Otherwise makes one model call and stores the accepted answer under its content key before anything else happens, so that a
- * later attempt finds it. In both cases the answer is held for the compaction.
+ * later attempt finds it. In both cases the answer is held for the compaction. `meanwhile` runs during the call and never rejects.
  */
 export async function answerOnce(
   dependencies: Dependencies,
@@ -26,6 +26,7 @@ export async function answerOnce(
   question: Question,
   payer: Payer,
   attempt: Attempt,
+  meanwhile: () => Promise<void> = () => Promise.resolve(),
 ): Promise<DigestRef> {
   const { pool, metrics } = dependencies;
   const { key } = question;
@@ -39,7 +40,10 @@ export async function answerOnce(
   if (stored) return { key, tokens: stored.tokens, cached: true, startedAt, endedAt: Date.now() };
   try {
     return await whileLeased(pool, leased, attempt, (call) =>
-      ask(dependencies, asking, question, { ...payer, holder }, attempt, call),
+      ask(dependencies, asking, question, { ...payer, holder }, attempt, () => {
+        call.asked = true;
+        return meanwhile();
+      }),
     );
   } catch (error) {
     if (payer.ahead === true && isFailure(error)) metrics?.aheadFailed(error.type);
@@ -64,11 +68,12 @@ async function ask(
   { key, prepare }: Question,
   { holder, ...payer }: Payer & { holder: Holder },
   attempt: Attempt,
-  call: { asked: boolean },
+  asked: () => Promise<void>,
 ): Promise<DigestRef> {
   const { pool, model, metrics } = dependencies;
   const { request, tokens, accept } = await prepare();
   const startedAt = Date.now();
+  let meanwhile: Promise<void> | undefined;
   const answer = await withinTokens(
     dependencies,
     attempt,
@@ -77,7 +82,7 @@ async function ask(
       expected: () => ({ inputTokens: tokens(), outputTokens: request.maxTokens }),
     },
     () => {
-      call.asked = true;
+      meanwhile = asked();
       return counted(metrics, summarizer.model, () =>
         model.summarize(request, {
           model: summarizer.model,
@@ -89,6 +94,7 @@ async function ask(
     },
   );
   const endedAt = Date.now();
+  await meanwhile;
   const text = accept(answer.text);
   const paid: Parameters<typeof storeDigest>[1] = {
     tenant: payer.tenant,

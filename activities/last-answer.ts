@@ -4,6 +4,11 @@ import { type Answered, resultsOf, summarizedBy } from '../src/compaction/summar
 import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { isFailure } from '../src/errors.js';
+import { policyOf } from '../src/policy/layers.js';
+import { readContextSource } from '../src/store/reading/context.js';
+import { inSlices } from '../src/steps.js';
+import { withoutSecrets } from '../src/summary/redaction/withheld.js';
+import { redactorOf } from './asking.js';
 import { commitNow, type Committed, type CommitRequest } from './commit.js';
 import type { Dependencies } from './run.js';
 
@@ -19,6 +24,28 @@ export interface Completion extends Pick<
 
 /** An answer, and the commit that followed it in the same step. */
 export type LastAnswer = DigestRef & { committed?: Committed };
+
+/**
+ * What the commit would do after the last answer, done while the model writes it: searches the messages of the context for
+ * secrets, whose places are remembered.
+ */
+export function beforeCommit(
+  { pool }: Pick<Dependencies, 'pool'>,
+  ids: SessionIds,
+  completion: Completion | undefined,
+  signal: AbortSignal,
+): (() => Promise<void>) | undefined {
+  if (completion === undefined) return undefined;
+  return async () => {
+    try {
+      const { session, source } = await readContextSource(pool, ids, 0);
+      const redact = redactorOf(policyOf(session.policy), ids.tenant, signal);
+      await inSlices(withoutSecrets(source.tail, redact), signal);
+    } catch {
+      // The commit meets the same failure, and reports it.
+    }
+  };
+}
 
 /**
  * Commits if no other call must follow. The answer is stored already, so that a repeated step finds it and commits without a

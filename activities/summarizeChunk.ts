@@ -14,7 +14,7 @@ import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, digestText, followingOf, previousOf, stateOf } from './asking.js';
-import { type Completion, type LastAnswer, withCommit } from './last-answer.js';
+import { beforeCommit, type Completion, type LastAnswer, withCommit } from './last-answer.js';
 import { type Attempt, type Dependencies, noteRefusal, runModelStep } from './run.js';
 import { answerOnce, storeByRule, type Payer } from './digest.js';
 
@@ -32,7 +32,8 @@ export interface SummarizeChunkInput extends Payer {
 export function summarizeChunk(dependencies: Dependencies) {
   return ({ completes, ...input }: SummarizeChunkInput): Promise<LastAnswer> =>
     runModelStep('summarize chunk', async (attempt) => {
-      const answer = await digestOf(dependencies, input, attempt);
+      const meanwhile = beforeCommit(dependencies, input, completes, attempt.signal);
+      const answer = await digestOf(dependencies, input, attempt, meanwhile);
       return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt.signal);
     });
 }
@@ -41,6 +42,7 @@ async function digestOf(
   dependencies: Dependencies,
   { step, summarizer, ...payer }: Omit<SummarizeChunkInput, 'completes'>,
   attempt: Attempt,
+  meanwhile?: () => Promise<void>,
 ): Promise<DigestRef> {
   const { pool } = dependencies;
   const { fromSeq, throughSeq } = step.chunk;
@@ -54,12 +56,12 @@ async function digestOf(
     const { notes } = step;
     if (!notes) {
       const question = await chunkQuestion(asking, step, members, previous, originals);
-      return await answerOnce(dependencies, asking, question, payer, attempt);
+      return await answerOnce(dependencies, asking, question, payer, attempt, meanwhile);
     }
     const state = await stateOf(dependencies, payer, payer.baseGeneration);
     const around = () => aroundOf(dependencies, payer, notes, state);
     const question = await notesQuestion(asking, step, members, around, originals);
-    const digest = await answerOnce(dependencies, asking, question, payer, attempt);
+    const digest = await answerOnce(dependencies, asking, question, payer, attempt, meanwhile);
     const text = await digestText(dependencies, payer, digest.key);
     return { ...digest, ...notedAs(text, state, asking.counter) };
   } catch (error) {

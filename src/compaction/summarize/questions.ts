@@ -255,17 +255,22 @@ export async function notesQuestion(
         ...{ key, maxTokens, prompt },
       };
       const request = notesRequest({ ...asked, transcript });
+      const inputTokens = once(() => counter.count(transcript));
       const ground = once(() =>
         groundOf([transcript], notesRequest({ ...asked, before: null, follows: '', transcript: '' })),
       );
       return {
         request,
-        tokens: once(() => countRequest(request, counter)),
+        // Counts the material once, together with its surroundings; the ground is read in the same step.
+        tokens: once(() => {
+          ground();
+          return inputTokens() + countRequest(notesRequest({ ...asked, transcript: '' }), counter);
+        }),
         accept: (answer) => {
           const { notes: read, changes } = readNotes(answerText(asking, answer));
           const notes = linesWithin(read, digestLimit(maxTokens), counter);
-          const inputTokens = counter.count(transcript);
-          const accepted = acceptDigest(notes, { inputTokens, maxTokens, counter, ground: ground() });
+          const size = { inputTokens: inputTokens(), maxTokens, counter };
+          const accepted = acceptDigest(notes, { ...size, ground: ground() });
           const range = { fromSeq: chunk.fromSeq, throughSeq: chunk.throughSeq };
           const written = {
             notes: groundedNotes(accepted, range, messages),
@@ -295,15 +300,18 @@ export function mergeNotesQuestion(
     async prepare() {
       const notes = (await textsOf(digests)).map((text) => redact(readNotes(text).notes));
       const request = mergeNotesRequest({ notes, key, maxTokens, prompt });
+      const ground = once(() => groundOf(notes, mergeNotesRequest({ notes: [], key, maxTokens, prompt })));
       return {
         request,
-        tokens: once(() => countRequest(request, counter)),
+        tokens: once(() => {
+          ground();
+          return countRequest(request, counter);
+        }),
         accept: (answer) => {
           const read = readNotes(answerText(asking, answer)).notes;
           const merged = linesWithin(read, digestLimit(maxTokens), counter);
           const inputTokens = notes.reduce((sum, text) => sum + counter.count(text), 0);
-          const ground = groundOf(notes, mergeNotesRequest({ notes: [], key, maxTokens, prompt }));
-          return redact(acceptDigest(merged, { inputTokens, maxTokens, counter, ground }));
+          return redact(acceptDigest(merged, { inputTokens, maxTokens, counter, ground: ground() }));
         },
       };
     },

@@ -57,26 +57,27 @@ function* searchIn(view: View, forms: readonly SecretForm[], found: Found[]): St
     }
 }
 
-/** Whether a text contains a sign. A long text is read once: most signs have three characters that it lacks. */
+/** Whether a text contains a sign. The text is read once: most signs have three characters that it lacks. */
 function* signsIn(lower: string): Steps<(sign: string) => boolean> {
   const answers = new Map<string, boolean>();
-  const triples = lower.length < 1_000 ? null : new Uint8Array(1 << 16);
-  for (let at = 2; triples !== null && at < lower.length; at++) {
-    triples[tripleEndingAt(lower, at)] = 1;
+  const triples = new Uint8Array(lower.length < 4_000 ? 1 << 13 : 1 << 16);
+  const last = triples.length - 1;
+  for (let at = 2; at < lower.length; at++) {
+    triples[tripleEndingAt(lower, at) & last] = 1;
     if (at % 65_536 === 0) yield;
   }
   return (sign) => {
+    if (sign.length >= 3 && triples[tripleEndingAt(sign, 2) & last] !== 1) return false;
     const known = answers.get(sign);
     if (known !== undefined) return known;
-    const isPossible = triples === null || sign.length < 3 || triples[tripleEndingAt(sign, 2)] === 1;
-    const answer = isPossible && lower.includes(sign);
+    const answer = lower.includes(sign);
     answers.set(sign, answer);
     return answer;
   };
 }
 
 const tripleEndingAt = (text: string, at: number): number =>
-  (text.charCodeAt(at - 2) * 1_201 + text.charCodeAt(at - 1) * 37 + text.charCodeAt(at)) & 0xffff;
+  text.charCodeAt(at - 2) * 1_201 + text.charCodeAt(at - 1) * 37 + text.charCodeAt(at);
 
 function* matchesOf(
   text: string,

@@ -2,11 +2,12 @@
  * Removes secrets before summarizer, summary and exact values get a text. The log keeps the original. A secret becomes
  * `[REDACTED:kind:hash]`; the hash is keyed by tenant, so that equal secrets have equal hashes within one tenant only.
  */
-import { createHmac } from 'node:crypto';
+import { createHash, createHmac } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
 import type { Policy } from '../../policy/defaults.js';
 import { atOnce, type Steps } from '../../steps.js';
 import { assertPattern, Matching } from '../../conversation/pattern.js';
-import { findSecrets } from './find.js';
+import { findSecrets, type Secret } from './find.js';
 import type { Span } from './views.js';
 
 /** The placeholder of a secret. It is never searched, so that redaction is idempotent. */
@@ -57,13 +58,32 @@ interface Hidden extends Span {
 }
 
 function* secretsIn(text: string, shown: Shown): Steps<Hidden[]> {
-  const found = yield* findSecrets(text, marksIn(text));
   const hidden: Hidden[] = [];
-  for (const { kind, from, to } of found) {
+  for (const { kind, from, to } of yield* knownSecretsIn(text)) {
     hidden.push({ from, to, mark: shown(kind, text.slice(from, to)) });
     yield;
   }
   return hidden;
+}
+
+/**
+ * Secrets of the texts that were searched last, by the hash of the text: a message is read for its chunk, for the head of its
+ * compaction, and before that for each head that it stays beside.
+ */
+const searched = new LRUCache<string, readonly Secret[]>({
+  max: 20_000,
+  maxSize: 100_000,
+  sizeCalculation: (secrets) => secrets.length + 1,
+});
+
+function* knownSecretsIn(text: string): Steps<readonly Secret[]> {
+  // UTF-8 would write all lone surrogates alike.
+  const hash = createHash('sha256').update(text, 'utf16le').digest('base64');
+  const known = searched.get(hash);
+  if (known) return known;
+  const found = yield* findSecrets(text, marksIn(text));
+  searched.set(hash, found);
+  return found;
 }
 
 function withMarks(text: string, hidden: readonly Hidden[]): string {
