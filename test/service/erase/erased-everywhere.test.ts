@@ -277,13 +277,14 @@ describe('an erased session is erased everywhere', () => {
     await eraseSession(pool, ids);
     await appendTurns(palimpsest, session, dialogue(18), { policy: smallPolicy });
     await palimpsest.settled({ session });
-    const { runId: second } = await client.workflow.getHandle(sessionWorkflowId(ids)).describe();
-    expect(second).not.toBe(first);
+    const runId = async () => (await client.workflow.getHandle(sessionWorkflowId(ids)).describe()).runId;
+    await expect.poll(runId).not.toBe(first);
+    const second = await runId();
     expect(await live()).toMatchObject({ generation: 1, compactions: 1, rejectedTurns: [], lastError: null });
     await finished();
     const gone = client.workflow.getHandle(sessionWorkflowId(ids), first).describe();
     await expect(gone).rejects.toThrow(WorkflowNotFoundError);
-    expect((await client.workflow.getHandle(sessionWorkflowId(ids)).describe()).runId).toBe(second);
+    expect(await runId()).toBe(second);
     expect((await palimpsest.compactions({ session })).map(({ generation }) => generation)).toEqual([1]);
   });
 

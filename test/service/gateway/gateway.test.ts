@@ -197,7 +197,7 @@ describe('with a session', () => {
   test('an answer is stored with the next request, and its usage is learnt', async () => {
     const { address } = await gateway();
     upstream.reply(() => ({ text: 'Two.', usage: { input: 5_000, output: 3 } }));
-    const first = [user(`One. ${'word '.repeat(700)}`)];
+    const first = [user(`One. ${'word '.repeat(3_000)}`)];
     const headers = sessionHeaders('usage');
     const { json } = await send(`${address}${completions}`, { body: bodyOf(first), headers });
     expect(await replayed('usage')).toEqual(first);

@@ -21,6 +21,7 @@ test("the workflow bundle has only the Temporal SDK, its small dependencies and 
   expect(own.filter((name) => name.startsWith('src/')).sort()).toEqual([
     'src/compaction/summarize/consolidate.ts',
     'src/compaction/summarize/digests.ts',
+    'src/compaction/summarize/last-answer.ts',
     'src/compaction/summarize/model-steps.ts',
     'src/compaction/summarize/summarize.ts',
     'src/contract/ids.ts',
