@@ -381,7 +381,7 @@ async function largeCommit({ side, id, share }: Run): Promise<Reading[]> {
   const conversation = {
     turns: Math.max(20, Math.round(1_000 * share)),
     messageTokens: 340,
-    policy: { contextWindow: 4_000_000, summary: { chunkTokens: 100_000 } },
+    policy: { contextWindow: 4_000_000, keep: { messages: 24 }, summary: { chunkTokens: 90_000 } },
   };
   const session = `${id}-large`;
   const { due } = await side.call('compaction', { session, ...conversation });

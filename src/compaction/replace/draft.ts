@@ -1,3 +1,4 @@
+import type { Steps } from '../../steps.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
 import {
@@ -24,12 +25,12 @@ export interface Drafted {
   newLayer: LayerText | null;
 }
 
-export function draftSnapshot(
+export function* draftSnapshot(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
   kept: readonly LoggedMessage[],
   counter: TokenCounter,
-): Drafted | RepairNeeded {
+): Steps<Drafted | RepairNeeded> {
   const { plan, method, written, parent } = input;
   const before = parent.snapshot === null ? 0 : counter.count(parent.snapshot);
   const inputTokens = evicted.reduce((sum, { tokens }) => sum + tokens, before);
@@ -38,7 +39,7 @@ export function draftSnapshot(
   if (plan.mode === 'journal' || plan.mode === 'layered') {
     const model = method === 'model' && written !== null;
     const memory = model
-      ? memoryByModel(input, evicted, kept, counter)
+      ? yield* memoryByModel(input, evicted, kept, counter)
       : memoryByRule(input, evicted, counter);
     return remembered(memory, model ? 'model' : 'extractive', acceptance);
   }

@@ -9,6 +9,7 @@ import { changesOf, linesWithin, readNotes } from '../../summary/journal/notes.j
 import { withoutReferences } from '../../summary/journal/references.js';
 import { changed, formatState, parseState, stateWithin } from '../../summary/journal/state.js';
 import { witnessIn, writtenIn } from '../../summary/journal/witness.js';
+import type { Steps } from '../../steps.js';
 import { clip } from '../../summary/text/sentences.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { stateHash } from '../summarize/questions.js';
@@ -30,12 +31,12 @@ interface Entry {
 }
 
 /** Journal and state from a model's entries and changes. */
-export function memoryByModel(
+export function* memoryByModel(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
   kept: readonly LoggedMessage[],
   counter: TokenCounter,
-): Memory {
+): Steps<Memory> {
   const { written, parent, referenced } = input;
   const before = parent.state ?? '';
   const changes = changesOf(written?.changes ?? '', stateHash(before));
@@ -45,7 +46,7 @@ export function memoryByModel(
     layer,
     text: readNotes(text).notes,
   }));
-  const withAdded = addedTo(entries, { input, evicted, kept, counter });
+  const withAdded = yield* addedTo(entries, { input, evicted, kept, counter });
   const newest = withAdded.at(-1);
   const all = newest ? [...withAdded.slice(0, -1), withClaims(newest, unfounded, counter)] : [];
   return memoryOf(all, formatState(stateWithin(state, stateRoom(input), counter)), input, null, counter);
@@ -133,7 +134,7 @@ function stateRoom({ plan, limits }: ReplacementInput): number {
  * Exact values after each entry: existing ones, or values found in its messages and merged with those of the entries that it
  * replaced. Values whose last mention is now evicted are added to the newest entry.
  */
-function addedTo(
+function* addedTo(
   entries: readonly Entry[],
   {
     input,
@@ -146,7 +147,7 @@ function addedTo(
     kept: readonly LoggedMessage[];
     counter: TokenCounter;
   },
-): Entry[] {
+): Steps<Entry[]> {
   const before = input.parent.layers ?? [];
   const known = new Map(before.map(({ waiting: _waiting, ...layer }) => [layer.key, layer]));
   const newest = entries.findLastIndex(({ layer }) => !known.has(layer.key));
@@ -156,9 +157,14 @@ function addedTo(
   const visible = [...kept, ...referenced].flatMap(writtenIn).join('\n');
   const pinned = [...policy.pins.filter((pin) => typeof pin === 'string'), ...parent.pinned];
   const fixed = [...source.system.flatMap(writtenIn), ...pinned].join('\n');
-  return entries.map(({ layer, text }, index) => {
+  const added: Entry[] = [];
+  for (const [index, { layer, text }] of entries.entries()) {
+    yield;
     const same = known.get(layer.key);
-    if (same) return { layer: same, text };
+    if (same) {
+      added.push({ layer: same, text });
+      continue;
+    }
     const members = before.filter(
       ({ fromSeq, throughSeq }) => fromSeq >= layer.fromSeq && throughSeq <= layer.throughSeq,
     );
@@ -181,8 +187,9 @@ function addedTo(
       own,
     );
     const withExact = adding({ ...layer, ...days }, [exact], counter);
-    return { layer: waiting === '' ? withExact : { ...withExact, waiting }, text };
-  });
+    added.push({ layer: waiting === '' ? withExact : { ...withExact, waiting }, text });
+  }
+  return added;
 }
 
 function adding(

@@ -41,7 +41,7 @@ export function* newHead(
   const { plan, policy, limits, parent, redact, source, counter } = input;
   const quotable = policy.redact === null ? evicted : yield* withoutSecrets(evicted, redact);
   const stays = policy.redact === null ? kept : yield* withoutSecrets(kept, redact);
-  const drafted = draftSnapshot(input, quotable, stays, counter);
+  const drafted = yield* draftSnapshot(input, quotable, stays, counter);
   if ('repair' in drafted) return drafted;
   const { snapshot, layers, state, method, newLayer } = drafted;
   const { pinned, matched } = yield* pinsFor(input, quotable);

@@ -1,5 +1,5 @@
 import { commonPrefix } from '../../context/view/breakdown.js';
-import { buildView, type Head, sizeBeyond, sizeOf, type ViewItem } from '../../context/view/view.js';
+import { buildView, type Head, sizeBeyond, sizeOf, type ViewItem, viewing } from '../../context/view/view.js';
 import { type ChatMessage, isMedia, type LoggedMessage } from '../../conversation/message.js';
 import { isFailure, type PalimpsestError } from '../../errors.js';
 import { assertReachable } from '../../context/reductions/to-fit.js';
@@ -26,7 +26,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     ({ seq }) => seq >= plan.fromSeq && seq <= plan.throughSeq,
   );
   const replacesHead = evicts || plan.reason === 'resummarize';
-  const before = buildView(source, counter);
+  const before = yield* viewing(source, counter);
   const tokensBefore = sizeOf(before);
   const lenient = input.force || plan.partial || plan.reason === 'resummarize';
   const minGain = lenient ? 0 : policy.summary.minGain;
