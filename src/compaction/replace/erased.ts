@@ -9,7 +9,6 @@ import type { Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/defaults.js';
 import { inSlices } from '../../steps.js';
 import { pinnedTexts } from '../../summary/answer/pins.js';
-import { layeredSnapshot, leftOutLine } from '../../summary/answer/sections.js';
 import type { Snapshot } from '../../summary/answer/accept.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
@@ -23,6 +22,7 @@ import { plainTextOf } from '../../summary/text/sentences.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { snapshotKey } from '../plan/reading.js';
 import { keyByRule } from './by-rule.js';
+import { journalWithin } from './journal.js';
 
 /** The texts of one generation. */
 export interface Texts {
@@ -170,21 +170,12 @@ function journalOf(
   entries.set(entry.key, text);
   const state = parent.state ?? '';
   const room = Math.max(maxTokens, limits.headMax - limits.noteTokens) - counter.count(state);
-  let layers = [...before, entry];
-  const shown = () =>
-    layeredSnapshot(
-      layers.map((layer) => ({
-        ...layer,
-        text: layer.left
-          ? leftOutLine
-          : [readNotes(entries.get(layer.key) ?? '').notes, layer.added ?? '']
-              .filter((part) => part !== '')
-              .join('\n'),
-      })),
-    );
-  for (let at = 0; at < layers.length - 1 && counter.count(shown()) > room; at++)
-    layers = layers.with(at, { ...layers[at]!, left: true, addedTokens: 0 });
-  return { snapshot: shown(), ledger: '', layers, state, entries };
+  const all = [...before, entry].map((layer) => ({
+    layer,
+    text: readNotes(entries.get(layer.key) ?? '').notes,
+  }));
+  const { text: snapshot, layers } = journalWithin(all, room, counter);
+  return { snapshot, ledger: '', layers, state, entries };
 }
 
 /** The snapshot of a parent without a journal as the first entry. */

@@ -2,7 +2,7 @@
 import type { LoggedMessage } from '../../conversation/message.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
-import { layeredSnapshot, leftOutLine } from '../../summary/answer/sections.js';
+import { layeredSnapshot } from '../../summary/answer/sections.js';
 import { exactValues } from '../../summary/journal/exact.js';
 import { EXACT_SHARE } from '../../summary/journal/room.js';
 import { changesOf, linesWithin, readNotes } from '../../summary/journal/notes.js';
@@ -101,7 +101,6 @@ export function memoryByRule(
   return memoryOf([...before, newLayer], parent.state ?? '', input, newLayer, counter);
 }
 
-/** Fits the entries into the room that the state leaves: if necessary, pointers replace the oldest entries. */
 function memoryOf(
   entries: readonly Entry[],
   state: string,
@@ -111,17 +110,30 @@ function memoryOf(
 ): Memory {
   const room =
     Math.max(plan.summarizer.snapshotTokens, limits.headMax - limits.noteTokens) - counter.count(state);
-  let shown = [...entries];
-  for (let at = 0; at < shown.length - 1 && counter.count(textOf(shown)) > room; at++)
-    shown = shown.with(at, { ...shown[at]!, layer: { ...shown[at]!.layer, left: true, addedTokens: 0 } });
-  return { text: textOf(shown), layers: shown.map(({ layer }) => layer), state, newLayer };
+  return { ...journalWithin(entries, room, counter), state, newLayer };
+}
+
+/** Fits entries into the room that the state leaves: if necessary, one line replaces the oldest entries. */
+export function journalWithin(
+  entries: readonly Entry[],
+  room: number,
+  counter: TokenCounter,
+): Pick<Memory, 'text' | 'layers'> {
+  const shown = [...entries];
+  for (let at = 0; at < shown.length - 1; at++) {
+    const { layer, text } = shown[at]!;
+    if (layer.left === true) continue;
+    if (counter.count(textOf(shown)) <= room) break;
+    shown[at] = { layer: { ...layer, left: true, addedTokens: 0 }, text };
+  }
+  return { text: textOf(shown), layers: shown.map(({ layer }) => layer) };
 }
 
 function textOf(entries: readonly Entry[]): string {
   return layeredSnapshot(
     entries.map(({ layer, text }) => ({
       ...layer,
-      text: layer.left ? leftOutLine : [text, layer.added ?? ''].filter((part) => part !== '').join('\n'),
+      text: [text, layer.added ?? ''].filter((part) => part !== '').join('\n'),
     })),
   );
 }

@@ -33,9 +33,13 @@ export function describeJournal(
   counter: TokenCounter,
 ): Journal {
   const texts = layersOf(snapshot);
+  // Journals of earlier versions have a line for each entry that is left out.
+  const sharesLines = texts.length < layers.length;
+  let next = 0;
   const entries = layers.map(
     ({ fromSeq, throughSeq, rank, rewrites = rank, added, left, extractive }, index): JournalEntry => {
-      const text = texts[index] ?? '';
+      const isShared = sharesLines && left === true && layers[index - 1]?.left === true;
+      const text = (isShared ? undefined : texts[next++]) ?? '';
       const byCode = added === undefined ? 0 : added.split('\n').length;
       return {
         ...{ fromSeq, throughSeq, rank, rewrites },
