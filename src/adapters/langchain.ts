@@ -60,10 +60,20 @@ export function palimpsestMiddleware(options: MiddlewareOptions) {
     const usage = usageOf(messages[asked.get(session) ?? messages.length]);
     asked.delete(session);
     const sync = async (list: BaseMessage[], edits: SyncRequest['onEdit']): Promise<BaseMessage[]> => {
-      const synced = await client.sync<StoredMessage>({
-        ...{ session, format: 'langchain', messages: toStored(list), policy, onEdit: edits },
-        ...(usage === undefined ? {} : { usage }),
-      });
+      const request = {
+        session,
+        format: 'langchain' as const,
+        messages: toStored(list),
+        policy,
+        onEdit: edits,
+      };
+      const synced = await client
+        .sync<StoredMessage>({ ...request, ...(usage === undefined ? {} : { usage }) })
+        .catch((error: unknown) => {
+          throw list.length === 0 && isFailure(error, 'Store.SessionNotFound')
+            ? withoutInput(session)
+            : error;
+        });
       onSync?.(synced);
       return fromStored(synced.context.messages);
     };
@@ -82,8 +92,10 @@ export function palimpsestMiddleware(options: MiddlewareOptions) {
     tools: hasTools ? recoveryTools.map(({ function: of }) => recoveryTool(options, of)) : [],
     ...(memory && {
       async beforeAgent({ messages }: { messages: BaseMessage[] }, runtime: ThreadConfig) {
-        const earlier = await remembered<StoredMessage>(client, sessionOf(options, runtime));
-        return { messages: inPlaceOfAll(withEarlier(messages, fromStored(earlier))) };
+        const session = sessionOf(options, runtime);
+        const earlier = fromStored(await remembered<StoredMessage>(client, session));
+        checkNew(messages, earlier, session);
+        return { messages: inPlaceOfAll(withEarlier(messages, earlier)) };
       },
     }),
     async beforeModel({ messages }, runtime) {
@@ -119,6 +131,40 @@ function withEarlier(messages: BaseMessage[], earlier: BaseMessage[]): BaseMessa
   return [...earlier, ...messages.filter(({ id }) => id === undefined || !known.has(id))];
 }
 
+/** Whether a message has the id of another one, and says something else. The context may have other ids of calls in an answer. */
+function isEdited(message: BaseMessage, earlier: BaseMessage[]): boolean {
+  const before = message.id === undefined ? undefined : earlier.find(({ id }) => id === message.id);
+  if (before === undefined) return false;
+  const said = ({ type, content, text }: BaseMessage) =>
+    JSON.stringify([type, type === 'human' ? content : text]);
+  return said(before) !== said(message);
+}
+
+/** Refuses what is not new in the messages of a run whose memory is the session. A question may be sent again. */
+function checkNew(messages: BaseMessage[], earlier: BaseMessage[], session: string): void {
+  const known = new Set(earlier.map(({ id }) => id));
+  if (messages.some(({ id, type }) => type === 'ai' && id !== undefined && known.has(id)))
+    throw invalid(
+      `the run begins with answers that session ${session} has already`,
+      'memory',
+      'If a checkpointer keeps the thread, leave out the option memory; otherwise give each run the new messages only.',
+    );
+  const index = messages.findIndex((message) => isEdited(message, earlier));
+  if (index >= 0)
+    throw invalid(
+      `session ${session} has another message with the id ${messages[index]!.id}`,
+      `messages[${index}].id`,
+      'Give each new message an id of its own, or none.',
+    );
+}
+
+const withoutInput = (session: string): PalimpsestError =>
+  invalid(
+    `the run has no messages, and there is no session ${session}`,
+    'messages',
+    'Call the agent with at least one message.',
+  );
+
 /** Whether the run was called with a checkpoint. LangGraph leaves it out of a node's configuration, but not of its metadata. */
 function isReturn(): boolean {
   const config = AsyncLocalStorageProviderSingleton.getRunnableConfig() as RunnableConfig | undefined;
@@ -127,7 +173,8 @@ function isReturn(): boolean {
 
 /**
  * The session's context if the state begins with a message that the session does not have, although it may say the same as its
- * first one: the checkpointer has lost the thread, and the messages are new. Null for a state with messages of the session.
+ * first one: the checkpointer has lost the thread, and the messages are new. Null for a state with messages of the session,
+ * also if they were edited.
  */
 async function earlierIfLost(
   client: AdapterClient,
@@ -136,13 +183,13 @@ async function earlierIfLost(
   edited: PalimpsestError['details'],
 ): Promise<BaseMessage[] | null> {
   const { session: inUse, context } = await client.sync<StoredMessage>({ session, messages: [] });
-  if (edited?.commonSeq !== 0) {
-    const [begin] = (await client.expand({ session: inUse, fromSeq: 1, limit: 1 })).messages;
-    const [first] = fromStored((begin?.native?.items ?? []) as unknown as StoredMessage[]);
-    const [ours] = messages;
-    if (!first?.id || !ours?.id || first.id === ours.id || saidBy(first) !== saidBy(ours)) return null;
-  }
-  return fromStored(context.messages);
+  const [begin] = (await client.expand({ session: inUse, fromSeq: 1, limit: 1 })).messages;
+  const [first] = fromStored((begin?.native?.items ?? []) as unknown as StoredMessage[]);
+  const [ours] = messages;
+  if (first?.id && first.id === ours?.id) return null;
+  if (edited?.commonSeq !== 0 && (!first?.id || !ours?.id || saidBy(first) !== saidBy(ours))) return null;
+  const earlier = fromStored(context.messages);
+  return messages.some((message) => isEdited(message, earlier)) ? null : earlier;
 }
 
 type Recovery = (typeof recoveryTools)[number]['function'];

@@ -1,5 +1,6 @@
 /** Options that the adapters of all frameworks share, and the recovery tools as frameworks run them. */
 import type { PalimpsestClient } from '../contract/client.js';
+import { checkKnown, knownOptions } from '../contract/options.js';
 import { callRecoveryTool, type RecoveryToolName, recoveryTools } from '../contract/recovery-tools.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
 import { invalid, isFailure } from '../errors.js';
@@ -98,15 +99,12 @@ export function checkAdapterOptions<Options extends object>(
   options: Options,
   rules: { [Name in keyof Required<Options>]: OptionRule },
 ): void {
-  const known = Object.entries<OptionRule>(rules);
-  const hint = `Known options: ${known.map(([name]) => name).join(', ')}.`;
-  const given: unknown = options;
-  if (!isObject(given)) throw invalid('the options must be an object', 'options', hint);
-  for (const name of Object.keys(given))
-    if (!Object.hasOwn(rules, name)) throw invalid(`${name} is not a known option`, name, hint);
-  for (const [name, { must, holds, isRequired = false }] of known) {
-    const value: unknown = Reflect.get(given, name);
-    if (value === undefined ? isRequired : !holds(value)) throw invalid(`${name} ${must}`, name, hint);
+  const known = Object.keys(rules);
+  checkKnown(options, known);
+  for (const [name, { must, holds, isRequired = false }] of Object.entries<OptionRule>(rules)) {
+    const value: unknown = Reflect.get(options, name);
+    if (value === undefined ? isRequired : !holds(value))
+      throw invalid(`${name} ${must}`, name, knownOptions(known));
   }
 }
 

@@ -8,8 +8,9 @@ import type { Asked, OfSession, PalimpsestClient, ReadContext } from '../contrac
 import type { CompactionOutcome } from '../contract/compactions.js';
 import type { SessionContext } from '../contract/context.js';
 import { encodeIdPart } from '../contract/ids.js';
+import { checkKnown } from '../contract/options.js';
 import { longestWaitMs, type OperationId, routeOf, routes } from '../contract/routes.js';
-import { fieldsOf, type LoggedMessage } from '../conversation/message.js';
+import type { LoggedMessage } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/json.js';
 import { invalid, isFailure } from '../errors.js';
 import { compactionBy, settledBy } from './long-calls.js';
@@ -67,6 +68,8 @@ for (const id of Object.keys(routes) as OperationId[])
 
 checkRequests(Exchanges.prototype);
 
+const optionNames = ['url', 'token', 'timeoutMs', 'fetch', 'keptContexts'] satisfies (keyof HttpOptions)[];
+
 /** A token of the environment is sent to the environment's URL only. */
 function withUrl({ url, token, ...options }: Omit<HttpOptions, 'keptContexts'>): TransportOptions {
   if (url !== undefined) return { ...options, url, ...(token === undefined ? {} : { token }) };
@@ -104,7 +107,8 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
 
   /** Throws `Api.Unavailable` if nothing answers, `Api.Unauthorized` if the token is unknown. */
   static async connect(given: HttpOptions = {}): Promise<HttpPalimpsest> {
-    const { keptContexts = 100, ...options } = { ...given, ...fieldsOf(given) };
+    checkKnown(given, optionNames);
+    const { keptContexts = 100, ...options } = given;
     if (!Number.isSafeInteger(keptContexts) || keptContexts < 0)
       throw invalid('keptContexts must be a whole number, at least 0', 'keptContexts');
     const palimpsest = new HttpPalimpsest(new Transport(withUrl(options)), keptContexts);

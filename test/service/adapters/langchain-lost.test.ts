@@ -1,6 +1,6 @@
 /** The middleware for LangChain with a checkpointer that has lost its threads, and with runs at once. */
 import { BaseChatModel } from '@langchain/core/language_models/chat_models';
-import { AIMessage, type BaseMessage, HumanMessage } from '@langchain/core/messages';
+import { AIMessage, type BaseMessage, HumanMessage, RemoveMessage } from '@langchain/core/messages';
 import type { ChatResult } from '@langchain/core/outputs';
 import { MemorySaver } from '@langchain/langgraph';
 import { createAgent } from 'langchain';
@@ -44,7 +44,7 @@ class Counting extends BaseChatModel {
 
 interface Built extends Partial<MiddlewareOptions> {
   model?: Counting;
-  checkpointer?: MemorySaver;
+  checkpointer?: MemorySaver | undefined;
 }
 
 /** A new agent, as after a restart of the process. */
@@ -109,6 +109,109 @@ describe('a checkpointer that has lost the thread', () => {
     expect(await failure(agent.invoke(says('Again.'), thread(session)))).toMatchObject({
       type: 'Store.ListEdited',
     });
+  });
+});
+
+describe('a message that is edited under its id', () => {
+  const edited = { messages: [new HumanMessage({ id: 'e-1', content: 'Edited.' })] };
+
+  /** Two turns; the id of the first question is `e-1`. */
+  async function begun(session: string, options: Built = {}) {
+    const agent = build({ checkpointer: new MemorySaver(), ...options });
+    const first = { messages: [new HumanMessage({ id: 'e-1', content: 'Hello.' })] };
+    await agent.invoke(first, thread(session));
+    const { messages } = await agent.invoke(says('Again.'), thread(session));
+    return { agent, messages };
+  }
+  const log = ['Hello.', 'Asked with 1.', 'Again.', 'Asked with 3.'];
+
+  test('in its place, as the first one, goes on in a fork', async () => {
+    const session = 'edited-in-place';
+    const { agent } = await begun(session);
+    const { messages } = await agent.invoke(edited, thread(session));
+    const expected = ['Edited.', ...log.slice(1), 'Asked with 4.'];
+    expect(messages.map(({ text }) => text)).toEqual(expected);
+    expect(await told(`${session}~1`)).toEqual(expected);
+    expect(await told(session)).toEqual(log);
+  });
+
+  test('without what followed, goes on in a fork', async () => {
+    const session = 'edited-alone';
+    const { agent, messages } = await begun(session);
+    const removed = messages.slice(1).map(({ id }) => new RemoveMessage({ id: id! }));
+    await agent.invoke({ messages: [...removed, ...edited.messages] }, thread(session));
+    expect(await told(`${session}~1`)).toEqual(['Edited.', 'Asked with 1.']);
+    expect(await told(session)).toEqual(log);
+  });
+
+  test('is stored with append, and refused with refuse', async () => {
+    const { agent } = await begun('edited-append', { onEdit: 'append' });
+    await agent.invoke(edited, thread('edited-append'));
+    expect(await told('edited-append')).toEqual([...log, 'Edited.', 'Asked with 5.']);
+    const { agent: strict } = await begun('edited-refuse', { onEdit: 'refuse' });
+    expect(await failure(strict.invoke(edited, thread('edited-refuse')))).toMatchObject({
+      type: 'Store.ListEdited',
+    });
+  });
+
+  test('goes on in a fork if the checkpointer has lost the thread', async () => {
+    const session = 'edited-lost';
+    await begun(session);
+    await build({ checkpointer: new MemorySaver() }).invoke(edited, thread(session));
+    expect(await told(`${session}~1`)).toEqual(['Edited.', 'Asked with 1.']);
+    expect(await told(session)).toEqual(log);
+  });
+
+  test('is refused by an agent whose memory is the session', async () => {
+    const session = 'edited-memory';
+    await begun(session, { checkpointer: undefined, session, memory: true });
+    const again = build({ session, memory: true });
+    expect(await failure(again.invoke(edited))).toMatchObject({
+      type: 'Input.Invalid',
+      path: 'messages[0].id',
+    });
+    expect(await told(session)).toEqual(log);
+  });
+});
+
+test('an agent with a checkpointer cannot have the session as its memory too', async () => {
+  const session = 'two-memories';
+  const agent = build({ checkpointer: new MemorySaver(), memory: true });
+  await agent.invoke(says('Hello.'), thread(session));
+  expect(await failure(agent.invoke(says('Again.'), thread(session)))).toMatchObject({
+    type: 'Input.Invalid',
+    path: 'memory',
+  });
+  expect(await told(session)).toEqual(['Hello.', 'Asked with 1.']);
+  const named = build({ checkpointer: new MemorySaver(), memory: true, session });
+  for (const run of ['run-1', 'run-2']) await named.invoke(says(run), thread(run));
+  expect(await told(session)).toEqual([
+    ...['Hello.', 'Asked with 1.'],
+    ...['run-1', 'Asked with 3.', 'run-2', 'Asked with 5.'],
+  ]);
+});
+
+test('replicas with checkpointers of their own share a session with append, and make forks without', async () => {
+  const questions = ['One.', 'Two.', 'Three.', 'Four.', 'Five.', 'Six.'];
+  const asked = async (session: string, options: Built = {}) => {
+    const replicas = [0, 1].map(() => build({ checkpointer: new MemorySaver(), ...options }));
+    for (const [index, question] of questions.entries())
+      await replicas[index % 2]!.invoke(says(question), thread(session));
+    const { session: inUse } = await palimpsest.sync({ session, messages: [] });
+    return told(inUse);
+  };
+  const all = questions.flatMap((question, index) => [question, `Asked with ${2 * index + 1}.`]);
+  expect(await asked('replicas-append', { onEdit: 'append' })).toEqual(all);
+  expect(await sessionsOf('replicas-append')).toEqual(['replicas-append']);
+  expect((await asked('replicas-fork')).length).toBeLessThan(all.length);
+  expect((await sessionsOf('replicas-fork')).length).toBeGreaterThan(1);
+});
+
+test('a first run without messages is refused', async () => {
+  const agent = build({ checkpointer: new MemorySaver() });
+  expect(await failure(agent.invoke({ messages: [] }, thread('empty')))).toMatchObject({
+    type: 'Input.Invalid',
+    path: 'messages',
   });
 });
 
