@@ -214,6 +214,35 @@ describe('a search', () => {
     }
   });
 
+  test('stays in the log of a fork, whose reasoning has what follows it', async () => {
+    const openai = openaiOf(await gateway(), 'reasons');
+    inTurn(
+      { text: 'I look it up. ', calls: [search], reasons: true },
+      { text: 'It is vermilion.', reasons: true },
+      { text: 'Welcome.', reasons: true },
+    );
+    const held: OpenAI.Responses.ResponseInput = [...list];
+    const ask = async (question?: string) => {
+      const input = [
+        ...held,
+        ...(question === undefined ? [] : [{ role: 'user' as const, content: question }]),
+      ];
+      return openai.responses.stream({ model: 'gpt-4o', input, store: false }).finalResponse();
+    };
+    const { output } = await ask();
+    expect(output.map(({ type }) => type)).toEqual(['reasoning', 'message', 'reasoning', 'message']);
+    held.push(...(output as OpenAI.Responses.ResponseInputItem[]));
+    for (const question of ['Thanks.', 'Thank you.']) {
+      await ask(question);
+      const sent = upstream.requests.at(-1)!.body.input!.slice(-8);
+      expect(sent.map(({ type, role }) => type ?? role)).toEqual([
+        ...['reasoning', 'message', 'reasoning', 'function_call', 'function_call_output'],
+        ...['reasoning', 'message', 'user'],
+      ]);
+      expect(sent.at(-1)?.content).toBe(question);
+    }
+  });
+
   test('together with a call of the client, by messages', async () => {
     const anthropic = anthropicOf(await gateway(), 'mixed-messages');
     inTurn({ text: 'Both.', calls: [search, look] }, { text: 'Done.' });
