@@ -27,6 +27,7 @@ interface Body {
   system?: Json;
   instructions?: Json;
   tools?: Part[];
+  tool_choice?: { type?: string };
 }
 
 export interface Received {

@@ -38,6 +38,7 @@ export const responses: Protocol = {
     parameters: parameters,
   })),
   takesTools: ({ tools, background }) => background !== true && !hasNamesake(tools, ({ name }) => name),
+  withoutCalls: () => ({}),
   answer: ({ output, status, usage, model }) => answerOf(listOf(output), status, usage, model),
   shown: (body, isOurs, usage) => ({
     ...body,
