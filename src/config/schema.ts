@@ -153,6 +153,20 @@ const upstreamUrl = z.string().refine(
   },
 );
 
+/** Keys by name. Null stands for a value of another form, which no error repeats. */
+const keysBy = (name: string, key: z.ZodString) =>
+  z
+    .record(z.string().min(1), key)
+    .nullable()
+    .transform((keys, context) => {
+      if (keys !== null) return keys;
+      context.addIssue({
+        ...{ code: 'custom', message: `must have the form ${name}:key,…` },
+        params: { hint: 'The file may have an object instead.' },
+      });
+      return z.NEVER;
+    });
+
 const upstreamsSchema = z.record(z.string(), upstreamUrl).superRefine((upstreams, context) => {
   for (const name of Object.keys(upstreams))
     if (!/^(?!v\d)[a-z][a-z0-9-]{0,40}$/.test(name))
@@ -345,7 +359,7 @@ export const configSchema = z.strictObject({
     'tenants whose `turn` signals may carry messages without a signature; `*` for all. A tenant with a key must sign',
   ),
   inlineTurnKeys: setting(
-    z.record(z.string().min(1), z.string().min(16)).default({}),
+    keysBy('tenant', z.string().min(16)).default({}),
     'PALIMPSEST_INLINE_TURN_KEYS',
     'keys of tenants whose `turn` signals may carry signed messages; in the variable `tenant:key,…`, in the file an object',
   ),
@@ -516,13 +530,19 @@ export const configSchema = z.strictObject({
       '7281',
     ),
     upstreams: setting(
-      z.preprocess(pairsOf, upstreamsSchema.default({})),
+      z.preprocess(
+        (value, context) =>
+          pairsOf(value, (name) =>
+            context.addIssue({ code: 'custom', path: [name], message: 'has several addresses' }),
+          ),
+        upstreamsSchema.default({}),
+      ),
       'PALIMPSEST_GATEWAY_UPSTREAMS',
       'the providers that the gateway may reach, by name: `openai=https://api.openai.com,…`, in the file an object. `/openai/v1/…` leads to the one of that name, `/v1/…` to the first one',
       'none; `palimpsest gateway` needs one',
     ),
     keys: setting(
-      z.record(z.string().min(1), z.string().min(16)).default({}),
+      keysBy('upstream', z.string().min(1)).default({}),
       'PALIMPSEST_GATEWAY_KEYS',
       'keys of providers, by the name of the upstream: `openai:key,…`, in the file an object. The key replaces that of the client. Every request to such an upstream needs access to Palimpsest, as one with a session does',
       "the client's key passes through",

@@ -26,13 +26,16 @@ export function listOf(value: unknown): unknown {
   );
 }
 
-/** `name=value,…` as an object. */
-export function pairsOf(value: unknown): unknown {
+/** `name=value,…` as an object. Reports the names that have several values. */
+export function pairsOf(value: unknown, repeated: (name: string) => void): unknown {
   if (text(value) === undefined) return value;
-  const pairs = (listOf(value) as string[]).map(
-    (entry) => /^([^=]*)=(.*)$/.exec(entry.trim()) ?? [entry, entry, ''],
-  );
-  return Object.fromEntries(pairs.map(([, name, given]) => [name, given]));
+  const pairs = new Map<string, string>();
+  for (const entry of listOf(value) as string[]) {
+    const [, name = entry, given = ''] = /^([^=]*)=(.*)$/.exec(entry) ?? [];
+    if (pairs.has(name)) repeated(name);
+    pairs.set(name, given);
+  }
+  return Object.fromEntries(pairs);
 }
 
 /** An object of JSON. */
@@ -79,11 +82,11 @@ function payloadKeysOf(value: unknown): unknown {
   });
 }
 
-/** `tenant:key,…`, or an object of keys by tenant. Any other value becomes null, so that no error repeats it. */
+/** `name:key,…`, or an object of keys by name. Any other value becomes null, so that no error repeats it. */
 function keysOf(value: unknown): unknown {
   const entries = listOf(value);
   if (!Array.isArray(entries)) return value;
-  const keys = entries.map((entry: unknown) => /^([^:]+):(.{16,})$/.exec(String(entry))?.slice(1));
+  const keys = entries.map((entry: unknown) => /^([^:]+):(.*)$/.exec(String(entry))?.slice(1));
   return keys.every((one) => one !== undefined) ? Object.fromEntries(keys) : null;
 }
 

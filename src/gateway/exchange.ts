@@ -25,8 +25,10 @@ import type { GatewayClient } from './settings.js';
 import { EventSplitter, jsonIn, type SseEvent } from './sse.js';
 import type { Target } from './upstreams.js';
 
-/** Requests of the model to its archive in one answer. Later ones are answered with an error; twice as many end the answer. */
+/** Requests of the model to its archive in one answer. Later ones are answered with an error; twice as many are the last. */
 const mostRounds = 10;
+/** Number of times that results which are too long are read again, with half of what they had. */
+const mostShortenings = 8;
 const budgetStep = 1_024;
 /** Bytes of a provider's error that are read. */
 const mostOfRefusal = 64 * 1024;
@@ -66,7 +68,7 @@ export async function answerRequest(exchange: Exchange): Promise<void> {
 async function pass(exchange: Exchange, body: Buffer): Promise<void> {
   const { outgoing, own, protocol, begun, mostAnswerBytes, signal } = exchange;
   const answer = await ask(exchange, body, false);
-  if (kindOf(answer) === null) return passOther(exchange, answer);
+  if (kindOf(answer) === null) return passOther(exchange, answer, true);
   beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
   const reader = new AnswerReader(answer, protocol, mostAnswerBytes);
   for await (const chunk of answer) {
@@ -82,23 +84,33 @@ async function pass(exchange: Exchange, body: Buffer): Promise<void> {
   outgoing.end();
 }
 
-/** Passes an answer on that is none of the model, and notes whether the provider found the request too long. */
-async function passOther({ outgoing, own, begun, signal }: Exchange, answer: IncomingMessage): Promise<void> {
+/** Passes an answer on that is none of the model. A request that the provider found too long is repeated with less, if it can be. */
+async function passOther(exchange: Exchange, answer: IncomingMessage, canRepeat: boolean): Promise<void> {
+  const { outgoing, own, begun, signal } = exchange;
   const { statusCode = 0 } = answer;
   if (statusCode < 400) return passAnswer(answer, outgoing, own);
-  beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
+  const begin = () => {
+    if (!outgoing.headersSent) beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
+  };
   const held: Buffer[] = [];
   let size = 0;
   for await (const chunk of answer as AsyncIterable<Buffer>) {
     size += chunk.length;
     held.push(chunk);
-    if (size > mostOfRefusal) for (const part of held.splice(0)) await write(outgoing, part, signal);
+    if (size <= mostOfRefusal) continue;
+    begin();
+    for (const part of held.splice(0)) await write(outgoing, part, signal);
   }
   const bytes = Buffer.concat(held);
   const plain = await decompressedWhole(answer, bytes, mostOfRefusal);
   const { code, type, message } = errorBodyOf(parsed(plain) ?? plain.toString('utf8'));
-  // The next request may follow at once.
-  if (saysContextOverflow(statusCode, `${code} ${type} ${message}`)) begun.tooLong();
+  if (saysContextOverflow(statusCode, `${code} ${type} ${message}`)) {
+    // The next request may follow at once.
+    begun.tooLong();
+    const shorter = canRepeat && !outgoing.headersSent ? await begun.shorter() : null;
+    if (shorter) return answerRequest({ ...exchange, begun: shorter });
+  }
+  begin();
   outgoing.end(bytes);
 }
 
@@ -118,11 +130,17 @@ async function ask(
 function bodyOf(
   { bytes, protocol, read: { leading, trailing } }: Exchange,
   messages: readonly Json[],
-  tools?: Json[],
+  others: Fields = {},
 ): Buffer {
   const list = [...leading, ...messages, ...trailing];
-  const fields = { [protocol.field]: list, ...(tools === undefined ? {} : { tools }) };
+  const fields = { [protocol.field]: list, ...others };
   return Buffer.from(withFields(bytes.toString('utf8'), fields));
+}
+
+/** A call of ours, and its content for the model. */
+interface Result {
+  call: Call;
+  content: string;
 }
 
 /** One answer of the upstream, as it was read. */
@@ -158,10 +176,11 @@ class Conversation {
   async run(): Promise<void> {
     const { outgoing, begun } = this.#exchange;
     for (let number = 1; ; number++) {
-      const head = await this.#ask();
+      const isLast = number === 2 * mostRounds;
+      const head = await this.#ask(isLast);
       const kind = kindOf(head);
       if (kind === null || (outgoing.headersSent && kind === 'json')) {
-        if (!outgoing.headersSent) return passOther(this.#exchange, head);
+        if (!outgoing.headersSent) return passOther(this.#exchange, head, number === 1);
         const failure = await failureIn(head);
         if (saysContextOverflow(head.statusCode ?? 0, `${failure.type} ${failure.message}`)) begun.tooLong();
         return this.#fail(failure);
@@ -172,13 +191,16 @@ class Conversation {
       if (number === 1) this.#usage.first = said.usage;
       const ours = said.calls.filter(({ name }) => isRecoveryTool(name));
       const goesOn = said.complete && ours.length > 0 && ours.length === said.calls.length;
-      if (!goesOn || number >= 2 * mostRounds) return this.#end(round, ours);
+      if (!goesOn || isLast) return this.#end(round, ours);
       await this.#goOn(round, ours, number);
     }
   }
 
-  async #ask(): Promise<IncomingMessage> {
-    const body = bodyOf(this.#exchange, [...this.#context, ...this.#said], this.#tools);
+  /** The last request of an answer leaves the model no choice but to answer. */
+  async #ask(isLast: boolean): Promise<IncomingMessage> {
+    const offered = { tools: this.#tools };
+    const fields = isLast ? this.#exchange.protocol.withoutCalls(offered) : offered;
+    const body = bodyOf(this.#exchange, [...this.#context, ...this.#said], fields);
     try {
       return await ask(this.#exchange, body, true);
     } catch (error) {
@@ -235,32 +257,48 @@ class Conversation {
   /** Answers our calls, for the next request of this answer. */
   async #goOn({ kind, said }: Round, ours: readonly Call[], number: number): Promise<void> {
     const { protocol, body } = this.#exchange;
-    const items = protocol.again(said.items, body);
-    const found =
+    const before = [...this.#said, ...protocol.again(said.items, body)];
+    let found =
       number > mostRounds ? ours.map((call) => ({ call, content: noMore })) : await this.#results(ours);
-    const before = this.#said;
-    this.#said = [...before, ...items, ...protocol.results(found)];
-    if (!(await this.#makeRoom())) {
-      const refused = ours.map((call) => ({ call, content: noRoom }));
-      this.#said = [...before, ...items, ...protocol.results(refused)];
+    this.#said = [...before, ...protocol.results(found)];
+    for (let step = 1; !(await this.#makeRoom()); step++) {
+      const shorter = step > mostShortenings ? null : await this.#shorter(found);
+      found = shorter ?? ours.map((call) => ({ call, content: noRoom }));
+      this.#said = [...before, ...protocol.results(found)];
+      if (shorter === null) break;
     }
     if (kind === 'stream') this.#editor.goOn();
   }
 
-  async #results(calls: readonly Call[]): Promise<{ call: Call; content: string }[]> {
-    const { client, begun, recovered } = this.#exchange;
+  #results(calls: readonly Call[]): Promise<Result[]> {
     return Promise.all(
       calls.map(async (call) => {
-        recovered(call.name);
-        const content = await begun
-          .as('heavy', () => callRecoveryTool(client, begun.session, call.name, call.arguments))
-          .catch((error: unknown) => {
-            if (isFailure(error)) return unreadable;
-            throw error;
-          });
-        return { call, content };
+        this.#exchange.recovered(call.name);
+        return { call, content: await this.#answerTo(call) };
       }),
     );
+  }
+
+  /** The results with half of what they had, each with the place at which it goes on. Null if none can be shorter. */
+  async #shorter(results: readonly Result[]): Promise<Result[] | null> {
+    const halves = results.map(({ call, content }) => halfOf(call, content));
+    if (halves.every((half) => half === null)) return null;
+    return Promise.all(
+      results.map(async ({ call, content }, index) => {
+        const half = halves[index];
+        return { call, content: half ? await this.#answerTo(half) : content };
+      }),
+    );
+  }
+
+  #answerTo({ name, arguments: given }: Call): Promise<string> {
+    const { client, begun } = this.#exchange;
+    return begun
+      .as('heavy', () => callRecoveryTool(client, begun.session, name, given))
+      .catch((error: unknown) => {
+        if (isFailure(error)) return unreadable;
+        throw error;
+      });
   }
 
   /** Shortens the context, so that what was said since has room. Returns false if it has none. */
@@ -326,6 +364,17 @@ const noRoom = failed(
   'Ask for less, or answer with what you have.',
 );
 const unreadable = failed('The history cannot be read now.', 'Answer with what you have.');
+
+/** A call that asks for half of what its result has; null if the result has nothing to divide. */
+function halfOf(call: Call, content: string): Call | null {
+  const given = typeof call.arguments === 'string' ? parsed(Buffer.from(call.arguments)) : call.arguments;
+  const result = parsed(Buffer.from(content));
+  if (!isFields(result)) return null;
+  // Characters of a text, messages, or hits.
+  const shown = result.content ?? result.messages ?? result.hits;
+  const limit = typeof shown === 'string' || Array.isArray(shown) ? Math.floor(shown.length / 2) : 0;
+  return limit < 1 ? null : { ...call, arguments: { ...(isFields(given) ? given : {}), limit } };
+}
 
 async function* plainBytes(answer: IncomingMessage): AsyncGenerator<Buffer> {
   const decompress = decompressor(answer);

@@ -9,15 +9,26 @@ import { isRecoveryTool } from './protocols/tools.js';
  * not count. `logged` may have calls of recovery tools and their results, which the client did not see.
  */
 export function isSameAnswer(logged: readonly ChatMessage[], held: readonly ChatMessage[]): boolean {
-  const calls = logged.flatMap(({ tool_calls: made = [] }) => made);
-  const hidden = new Set(
-    calls.filter((call) => isRecoveryTool(call.function?.name ?? '')).map(({ id }) => id),
-  );
+  const hidden = recoveryCalls(logged);
   const said = logged.filter(({ tool_call_id: answered }) => answered === undefined || !hidden.has(answered));
   if (![...said, ...held].every(({ role }) => role === 'assistant')) return false;
   const isSame = (messages: readonly ChatMessage[]) => gistOf(messages, hidden) === gistOf(held);
   // Only a stream has what the model said before a recovery call.
   return isSame(said) || (hidden.size > 0 && isSame(said.slice(-1)));
+}
+
+/** Number of the messages with which a log begins that are one answer, with the results of its recovery calls. */
+export function lengthOfAnswer(logged: readonly ChatMessage[]): number {
+  const hidden = recoveryCalls(logged);
+  const end = logged.findIndex(
+    ({ role, tool_call_id: answered }) => role !== 'assistant' && !hidden.has(answered ?? ''),
+  );
+  return end < 0 ? logged.length : end;
+}
+
+function recoveryCalls(messages: readonly ChatMessage[]): Set<string> {
+  const calls = messages.flatMap(({ tool_calls: made = [] }) => made);
+  return new Set(calls.filter((call) => isRecoveryTool(call.function?.name ?? '')).map(({ id }) => id));
 }
 
 function gistOf(messages: readonly ChatMessage[], hidden: ReadonlySet<string> = new Set()): string {

@@ -47,6 +47,8 @@ export interface Begun {
   answered(answer: Answered): void;
   /** The provider found these messages too long: later requests of the session get fewer. */
   tooLong(): void;
+  /** The same with fewer messages, after `tooLong`. Null if there are no fewer, or these are fewer already. */
+  shorter(): Promise<Begun | null>;
 }
 
 interface Answered extends Pick<Kept, 'messages' | 'isPart' | 'characters'> {
@@ -68,6 +70,8 @@ const declaredForMs = 300_000;
 /** Share of a context that the provider found too long that the next ones may have, and for how long this is known. */
 const shareOfTooLong = 0.8;
 const tooLongForMs = 3_600_000;
+/** Share of a budget that stays free: providers count kinds of text differently, and a calibration knows their average. */
+const margin = 0.02;
 
 export class Sessions {
   readonly #sizes = new LRUCache<string, number>({ max: 1_000 });
@@ -121,26 +125,39 @@ export class Sessions {
       as('hot', () => client.context({ session: found.session, format: protocol.format, budget }));
     const context = fits ? found.context : await read(limit).catch((error) => smallest(error, found));
     const isUnchanged = fits && found.unchanged;
-    const counted = context.tokens + (isUnchanged ? bare : overhead);
-    return {
-      session: found.session,
-      messages: isUnchanged ? null : (context.messages as unknown as Json[]),
-      tokens: context.tokens,
-      limit,
-      within: async (tokens) => (await read(tokens)).messages as unknown as Json[],
-      count: (value) => counter.count(JSON.stringify(value)),
-      as,
-      answered: (answer) => {
-        const { session, throughSeq } = found;
-        const after = { session, throughSeq, items: list.length, last: itemDigest(list.at(-1) ?? null) };
-        const usage = usageOf(answer.usage, counted);
-        this.answers.keep(key, { ...answer, ...after, protocol, usage }, appendFor(caller));
-      },
-      tooLong: () => {
-        const most = Math.floor(shareOfTooLong * counted - overhead);
-        this.#most.set(JSON.stringify([tenant, found.session]), Math.max(1, most));
-      },
+    const begunWith = (
+      context: { messages: unknown[]; tokens: number },
+      isUnchanged: boolean,
+      isShorter: boolean,
+    ): Begun => {
+      const counted = context.tokens + (isUnchanged ? bare : overhead);
+      const most = Math.max(1, Math.floor(shareOfTooLong * counted - overhead));
+      return {
+        session: found.session,
+        messages: isUnchanged ? null : (context.messages as Json[]),
+        tokens: context.tokens,
+        limit: isShorter ? context.tokens : limit,
+        within: async (tokens) => (await read(tokens)).messages as unknown as Json[],
+        count: (value) => counter.count(JSON.stringify(value)),
+        as,
+        answered: (answer) => {
+          const { session, throughSeq } = found;
+          const after = { session, throughSeq, items: list.length, last: itemDigest(list.at(-1) ?? null) };
+          const usage = usageOf(answer.usage, counted);
+          this.answers.keep(key, { ...answer, ...after, protocol, usage }, appendFor(caller));
+        },
+        tooLong: () => void this.#most.set(JSON.stringify([tenant, found.session]), most),
+        shorter: async () => {
+          if (isShorter) return null;
+          const fewer = await read(most).catch((error: unknown) => {
+            if (isFailure(error)) return null;
+            throw error;
+          });
+          return fewer && begunWith(fewer, false, true);
+        },
+      };
     };
+    return begunWith(context, isUnchanged, false);
   }
 
   #sizeOf(beside: readonly Json[], counter: TokenCounter): number {
@@ -179,7 +196,7 @@ export class Sessions {
     const output = Math.min(maxOutput, Math.floor(window / 2));
     const more = Math.max(0, overhead - declared.overhead) + Math.max(0, output - reserved);
     const steps = Math.ceil(more / budgetStep) * budgetStep;
-    const room = Math.max(budget - steps, Math.floor(budget / 4));
+    const room = Math.max(Math.floor((1 - margin) * budget) - steps, Math.floor(budget / 4));
     return Math.min(room, this.#most.get(JSON.stringify([tenant, session])) ?? room);
   }
 }

@@ -5,7 +5,7 @@ import { isFailure, PalimpsestError } from '../errors.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { answerFrom } from './answers.js';
 import type { Protocol } from './protocols/protocol.js';
-import { chatMessagesOf, isSameAnswer } from './same-answer.js';
+import { chatMessagesOf, isSameAnswer, lengthOfAnswer } from './same-answer.js';
 import type { GatewayClient } from './settings.js';
 
 export type EditMode = NonNullable<SyncRequest['onEdit']>;
@@ -39,7 +39,7 @@ export async function storeList(
   if (!(again instanceof PalimpsestError)) return again;
   const isOther = onEdit === undefined && again.details?.commonSeq === 0;
   if (onEdit === 'refuse' || isOther) throw again;
-  return sync({ onEdit: onEdit ?? 'fork' });
+  return sync({ onEdit: onEdit ?? 'fork', ...(instead && { instead }) });
 }
 
 async function synced(
@@ -60,7 +60,7 @@ async function synced(
 const mostMessages = 200;
 const mostCharacters = 8_000_000;
 
-/** The end of the log in place of an answer of the list, if both say the same. */
+/** The answer of the log in place of that of the list, if both say the same. */
 async function answerInLog(
   client: GatewayClient,
   protocol: Protocol,
@@ -70,13 +70,16 @@ async function answerInLog(
   if (typeof session !== 'string' || typeof known !== 'number') return null;
   if (typeof commonSeq !== 'number' || typeof lastSeq !== 'number') return null;
   const answer = answerFrom(protocol, list, known);
-  if (answer.length === 0 || lastSeq - commonSeq > mostMessages) return null;
+  if (answer.length === 0 || lastSeq === commonSeq) return null;
   const page = { fromSeq: commonSeq + 1, limit: mostMessages, maxCharacters: mostCharacters };
   const { messages, nextSeq } = await client.expand({ session, ...page });
   const held = chatMessagesOf(protocol, answer);
-  const logged = messages.map(({ message }) => message);
-  if (nextSeq !== null || held === null || !isSameAnswer(logged, held)) return null;
-  return { at: known, items: answer.length, messages: itemsOf(messages) };
+  const said = messages.map(({ message }) => message);
+  // An edited list parts from the log after the answer.
+  const end = lengthOfAnswer(said);
+  if (held === null || (end === said.length && nextSeq !== null)) return null;
+  if (!isSameAnswer(said.slice(0, end), held)) return null;
+  return { at: known, items: answer.length, messages: itemsOf(messages.slice(0, end)) };
 }
 
 /** The items as they were stored. */

@@ -133,7 +133,9 @@ function messageOf(issue: Issue, value: unknown): string {
       return `must be ${bound}${issue.origin === 'string' ? ' characters' : ''}, not ${shown(value)}`;
     }
     case 'too_small': {
-      if (issue.origin === 'string') return 'must not be empty';
+      const isText = issue.origin === 'string';
+      if (isText && issue.minimum > 1) return `must have at least ${String(issue.minimum)} characters`;
+      if (isText) return 'must not be empty';
       return `must be ${issue.inclusive ? 'at least' : 'above'} ${String(issue.minimum)}, not ${shown(value)}`;
     }
     case 'invalid_value':

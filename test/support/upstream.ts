@@ -27,6 +27,7 @@ interface Body {
   system?: Json;
   instructions?: Json;
   tools?: Part[];
+  tool_choice?: { type?: string };
 }
 
 export interface Received {
@@ -43,6 +44,8 @@ export interface Received {
 
 export interface Said {
   text?: string;
+  /** Only of responses: a reasoning item before each of the others. */
+  reasons?: boolean;
   calls?: { id: string; name: string; args: object }[];
   /** @default the counted tokens */
   usage?: { input: number; output: number };
@@ -144,7 +147,7 @@ type Told = Required<Omit<Said, 'usage'>>;
 /** An answer as a whole, and as the events of its stream, in the form of the interface at this path. */
 export function answerAt(path: string, said: Said, frame: Frame): { whole: object; events: string[] } {
   const make = path.endsWith('/chat/completions') ? chat : path.endsWith('/responses') ? responses : messages;
-  return make({ text: '', calls: [], ...said }, frame);
+  return make({ text: '', calls: [], reasons: false, ...said }, frame);
 }
 
 /** A text in pieces of a few characters. */
@@ -229,9 +232,9 @@ function messages({ text, calls }: Told, { input, output, model, id }: Frame) {
   return { whole, events: all.map(event) };
 }
 
-function responses({ text, calls }: Told, { input, output, model, id }: Frame) {
+function responses({ text, calls, reasons }: Told, { input, output, model, id }: Frame) {
   const part = { type: 'output_text', text, annotations: [], logprobs: [] };
-  const items = [
+  const said = [
     ...(text === ''
       ? []
       : [{ id: `msg_${id}`, type: 'message', role: 'assistant', status: 'completed', content: [part] }]),
@@ -240,6 +243,11 @@ function responses({ text, calls }: Told, { input, output, model, id }: Frame) {
       ...{ call_id: call, name, arguments: JSON.stringify(args) },
     })),
   ];
+  const reasoning = (at: number) => ({
+    ...{ id: `rs_${id}_${at}`, type: 'reasoning', encrypted_content: `thought-${id}-${at}` },
+    summary: [{ type: 'summary_text', text: 'It has to be there.' }],
+  });
+  const items = reasons ? said.flatMap((item, at) => [reasoning(at), item]) : said;
   const usage = {
     ...{ input_tokens: input, output_tokens: output, total_tokens: input + output },
     ...{ input_tokens_details: { cached_tokens: 0 }, output_tokens_details: { reasoning_tokens: 0 } },
@@ -253,6 +261,18 @@ function responses({ text, calls }: Told, { input, output, model, id }: Frame) {
   const open = { ...base, status: 'in_progress', output: [], usage: null };
   const told = items.flatMap((item, index): Event[] => {
     const at = { output_index: index, item_id: item.id };
+    if ('summary' in item) {
+      const [whole] = item.summary;
+      const told = { ...at, summary_index: 0 };
+      return [
+        { type: 'response.output_item.added', output_index: index, item: { ...item, summary: [] } },
+        { type: 'response.reasoning_summary_part.added', ...told, part: { ...whole, text: '' } },
+        { type: 'response.reasoning_summary_text.delta', ...told, delta: whole?.text },
+        { type: 'response.reasoning_summary_text.done', ...told, text: whole?.text },
+        { type: 'response.reasoning_summary_part.done', ...told, part: whole },
+        { type: 'response.output_item.done', output_index: index, item },
+      ];
+    }
     const begun = 'content' in item ? { ...item, content: [] } : { ...item, arguments: '' };
     const inner: Event[] =
       'content' in item

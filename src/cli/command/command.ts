@@ -20,6 +20,8 @@ export interface CommandText {
   examples: [line: string, what: string][];
   /** Shown below the examples. */
   notes?: string;
+  /** It works on the servers, and refuses an API. */
+  withoutApi?: true;
 }
 
 /** Meaning of each argument, the same for all commands. */
@@ -105,7 +107,17 @@ function describe(command: Command, text: CommandText): Command {
   }
   const examples = text.examples.map(([line, what]) => `  # ${what}\n  ${line}`);
   const notes = text.notes === undefined ? '' : `\n${text.notes}\n`;
+  if (text.withoutApi) refusesApi.add(command);
   return command.addHelpText('after', `\nExamples:\n${examples.join('\n')}\n${notes}`);
+}
+
+const refusesApi = new WeakSet<Command>();
+const ofApi: ReadonlySet<string | undefined> = new Set(['--url', '--token']);
+
+function optionsOfAll(command: Command): Option[] {
+  if (command.commands.length > 0) return [];
+  const options = Help.prototype.visibleGlobalOptions.call(globalHelp, command);
+  return refusesApi.has(command) ? options.filter(({ long }) => !ofApi.has(long)) : options;
 }
 
 const globalHeading = 'Options of every command:';
@@ -149,8 +161,7 @@ export function newProgram(): Command {
       // Commands with subcommands list the subcommands first; the program lists its options below them (`optionLines`).
       visibleOptions: (command) =>
         command.commands.length > 0 ? [] : Help.prototype.visibleOptions.call(new Help(), command),
-      visibleGlobalOptions: (command) =>
-        command.commands.length > 0 ? [] : Help.prototype.visibleGlobalOptions.call(globalHelp, command),
+      visibleGlobalOptions: optionsOfAll,
       ...helpStyle(),
     });
   for (const option of globalOptions()) program.addOption(option);

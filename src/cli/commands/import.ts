@@ -6,6 +6,7 @@ export function addImportCommand(group: CommandGroup): void {
     .add<ImportFlags>(
       {
         name: 'import',
+        withoutApi: true,
         arguments: '[paths...]',
         summary: 'store old sessions in any format',
         description:

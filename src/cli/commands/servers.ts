@@ -9,6 +9,7 @@ export function addServerCommands(group: CommandGroup): void {
     .addLong<{ role?: string[] }>(
       {
         name: 'worker',
+        withoutApi: true,
         summary: 'serve the task queues until SIGTERM',
         description:
           'Runs workflows, steps on PostgreSQL, model calls and backfills, or a selection of these, until SIGTERM; then lets steps ' +
@@ -30,6 +31,7 @@ export function addServerCommands(group: CommandGroup): void {
     .addLong<{ host?: string; port?: string }>(
       {
         name: 'api',
+        withoutApi: true,
         summary: 'serve the HTTP API until SIGTERM',
         description:
           'Serves the HTTP API. On another address than loopback, every request needs a token (`palimpsest token create`). On ' +
@@ -47,6 +49,7 @@ export function addServerCommands(group: CommandGroup): void {
     .addLong<{ host?: string; port?: string; upstream?: string[] }>(
       {
         name: 'gateway',
+        withoutApi: true,
         summary: 'serve the gateway to model providers until SIGTERM',
         description:
           'Serves an HTTP gateway in front of model providers (OpenAI chat completions and Responses, Anthropic messages). A request ' +
@@ -90,6 +93,7 @@ export function addServerCommands(group: CommandGroup): void {
     .add(
       {
         name: 'migrate',
+        withoutApi: true,
         summary: 'update the schema of the database',
         description:
           'Applies missing migrations under a lock, so that concurrent calls wait for each other. Refuses a database that a newer ' +
@@ -116,6 +120,7 @@ export function addDevCommands(group: CommandGroup): void {
     .addLong<DevFlags>(
       {
         name: 'dev',
+        withoutApi: true,
         arguments: '[files...]',
         summary: 'start everything and play transcripts',
         description:

@@ -4,6 +4,7 @@ import { roleNames } from '../../store/connection/roles.js';
 import { configOf, findDatabase, findOwner, findServers, findTemporal } from '../../process/servers.js';
 import type { PalimpsestClient } from '../../contract/client.js';
 import { checkId } from '../../contract/ids.js';
+import { invalid } from '../../errors.js';
 import { connectClient, refuseUrl, type Globals } from '../command/connect.js';
 import { onInterrupt } from '../terminal/input.js';
 import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
@@ -44,6 +45,12 @@ export async function serveGateway(
   { host, port, upstream = [] }: { host?: string; port?: string; upstream?: string[] },
 ): Promise<void> {
   refuseUrl(globals, 'gateway');
+  if (!upstream.every((one) => one.includes('=')))
+    throw invalid(
+      '--upstream needs a name and an address.',
+      '--upstream',
+      'Write e.g. --upstream openai=https://api.openai.com.',
+    );
   const named = upstream.length > 0 ? { PALIMPSEST_GATEWAY_UPSTREAMS: upstream.join(',') } : undefined;
   const config = configOf(globals, named);
   const gateway = {

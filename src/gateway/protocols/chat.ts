@@ -36,6 +36,7 @@ export const chat: Protocol = {
   tools: recoveryTools,
   takesTools: ({ tools, functions, n }) =>
     functions === undefined && (tokensIn(n) ?? 1) === 1 && !hasNamesake(tools, nameOfTool),
+  withoutCalls: () => ({}),
   answer({ choices, usage, model }) {
     const [choice, ...others] = listOf(choices);
     const message = isFields(choice) ? choice.message : undefined;

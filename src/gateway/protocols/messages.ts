@@ -36,6 +36,8 @@ export const messages: Protocol = {
     input_schema: parameters,
   })),
   takesTools: ({ tools }) => !hasNamesake(tools, ({ name }) => name),
+  // The provider wants the tools of all calls that a request has.
+  withoutCalls: (offered) => ({ ...offered, tool_choice: { type: 'none' } }),
   answer({ content, stop_reason: reason, usage, model }) {
     return answerOf(listOf(content), reason, usage, model);
   },

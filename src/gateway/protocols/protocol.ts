@@ -72,6 +72,8 @@ export interface Protocol {
   tools: readonly Fields[];
   /** Returns whether recovery tools may be added to the request. */
   takesTools(body: Fields): boolean;
+  /** Returns the fields of a request, of which `offered` has the tools with ours, in which the model cannot call ours. */
+  withoutCalls(offered: Fields): Fields;
   answer(body: Fields): Answer;
   /** Returns the answer that the client sees: without our calls, and with the usage of all requests. */
   shown(body: Fields, isOurs: IsOurs, usage: Json): Fields;

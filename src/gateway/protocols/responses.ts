@@ -38,10 +38,11 @@ export const responses: Protocol = {
     parameters: parameters,
   })),
   takesTools: ({ tools, background }) => background !== true && !hasNamesake(tools, ({ name }) => name),
+  withoutCalls: () => ({}),
   answer: ({ output, status, usage, model }) => answerOf(listOf(output), status, usage, model),
   shown: (body, isOurs, usage) => ({
     ...body,
-    output: listOf(body.output).filter((item) => !isOurCall(item, isOurs)),
+    output: shownItems(listOf(body.output), isOurs),
     ...(usage === null ? {} : { usage }),
   }),
   isAnswer(item) {
@@ -69,6 +70,20 @@ const isInstruction = (item: Json): boolean =>
 
 const isOurCall = (item: Json, isOurs: IsOurs): boolean =>
   isFields(item) && item.type === 'function_call' && isOurs(textOr(item.name));
+
+const isReasoning = (item: Json): boolean => isFields(item) && item.type === 'reasoning';
+
+/** Without our calls, and without reasoning that leads to nothing else: the provider refuses it without what follows it. */
+function shownItems(output: readonly Json[], isOurs: IsOurs): Json[] {
+  return output.filter((item, index) => {
+    if (!isReasoning(item)) return !isOurCall(item, isOurs);
+    const rest = output.slice(index + 1);
+    const led = rest.slice(rest.findIndex((one) => !isReasoning(one)));
+    if (!led[0] || !isOurCall(led[0], isOurs)) return true;
+    const next = led.find((one) => !isOurCall(one, isOurs));
+    return next !== undefined && !isReasoning(next);
+  });
+}
 
 /** The provider keeps no items, so that no id leads to one, and reasoning needs its encrypted content. */
 function withoutStore(item: Json): Json[] {
@@ -116,12 +131,22 @@ class ResponseCollector implements Collector {
   }
 }
 
+/** An event of an item, and the place of the item in its stream. */
+interface PlacedEvent {
+  event: SseEvent;
+  data: Fields;
+  index: number;
+}
+
 class ResponseEditor implements StreamEditor {
   readonly #isOurs: IsOurs;
   /** Places of the items that the client sees, by their places in the stream; null: it does not see the item. */
   #places = new Map<number, number | null>();
   #items: Json[] = [];
   #shownItems = 0;
+  /** Events of reasoning that waits for the item after it, and whether one of our calls has come since. */
+  #reasoning: PlacedEvent[] = [];
+  #leadsToOurs = false;
   #sequence: number | null = null;
   #id: Json = null;
   #held: { event: SseEvent; data: Fields } | null = null;
@@ -145,12 +170,14 @@ class ResponseEditor implements StreamEditor {
       return this.#goesOn ? [] : this.#numbered(event, data);
     }
     if (typeof index !== 'number') return this.#numbered(event, data);
-    if (type === 'response.output_item.added')
-      this.#places.set(index, isOurCall(item ?? null, this.#isOurs) ? null : this.#shownItems++);
-    const place = this.#places.get(index) ?? null;
-    if (place === null) return [];
-    if (type === 'response.output_item.done') this.#items.push(item ?? null);
-    return this.#numbered(event, data, place === index ? {} : { output_index: place });
+    const begun = type === 'response.output_item.added' ? (item ?? null) : undefined;
+    const before = begun === undefined ? [] : this.#reasoningBefore(begun);
+    const placed = { event, data, index };
+    if (isReasoning(begun ?? null) || this.#reasoning.some((one) => one.index === index)) {
+      this.#reasoning.push(placed);
+      return before;
+    }
+    return [...before, ...this.#placed(placed)];
   }
 
   goOn(): void {
@@ -158,18 +185,47 @@ class ResponseEditor implements StreamEditor {
     if (isFields(response)) this.#usage = sumOfUsage(this.#usage, response.usage ?? null);
     this.#held = null;
     this.#places = new Map();
+    this.#takenReasoning();
     this.#goesOn = true;
   }
 
   end(): string[] {
-    if (this.#held === null) return [];
+    const reasoning = this.#leadsToOurs ? [] : this.#takenReasoning();
+    const before = reasoning.flatMap((one) => this.#placed(one));
+    if (this.#held === null) return before;
     const { event, data } = this.#held;
-    if (!isFields(data.response)) return [event.text];
+    if (!isFields(data.response)) return [...before, event.text];
     const hidden = listOf(data.response.output).some((item) => isOurCall(item, this.#isOurs));
-    if (!hidden && !this.#goesOn) return [event.text];
+    if (!hidden && !this.#goesOn) return [...before, event.text];
     const usage = sumOfUsage(this.#usage, data.response.usage ?? null);
     const response = { ...data.response, id: this.#id, output: this.#items, usage };
-    return this.#numbered(event, data, { response });
+    return [...before, ...this.#numbered(event, data, { response })];
+  }
+
+  /** What the client gets of the reasoning that waits, now that a further item begins. */
+  #reasoningBefore(item: Json): string[] {
+    if (isOurCall(item, this.#isOurs)) {
+      this.#leadsToOurs = this.#reasoning.length > 0;
+      return [];
+    }
+    if (!isReasoning(item)) return this.#takenReasoning().flatMap((one) => this.#placed(one));
+    if (this.#leadsToOurs) this.#takenReasoning();
+    return [];
+  }
+
+  #takenReasoning(): PlacedEvent[] {
+    this.#leadsToOurs = false;
+    return this.#reasoning.splice(0);
+  }
+
+  #placed({ event, data, index }: PlacedEvent): string[] {
+    const { type, item = null } = data;
+    if (type === 'response.output_item.added')
+      this.#places.set(index, isOurCall(item, this.#isOurs) ? null : this.#shownItems++);
+    const place = this.#places.get(index) ?? null;
+    if (place === null) return [];
+    if (type === 'response.output_item.done') this.#items.push(item);
+    return this.#numbered(event, data, place === index ? {} : { output_index: place });
   }
 
   /** The event with the number that follows the one before it. */

@@ -293,6 +293,51 @@ test('messages: each report of usage includes those before it', () => {
   });
 });
 
+describe('reasoning of responses', () => {
+  const item = (kind: string): Fields => {
+    const [type = '', id = ''] = kind.split(' ');
+    if (type === 'reasoning') return { type, id, summary: [] };
+    if (type === 'message') return { type, id, role: 'assistant', content: [] };
+    return { type: 'function_call', id, call_id: id, name: type, arguments: '{}' };
+  };
+  const streamOf = (output: readonly object[]) => [
+    ...output.flatMap((one, index) => [
+      { type: 'response.output_item.added', output_index: index, item: one },
+      { type: 'response.delta', output_index: index },
+      { type: 'response.output_item.done', output_index: index, item: one },
+    ]),
+    { type: 'response.completed', response: { status: 'completed', output } },
+  ];
+  const idsOf = (items: readonly Json[]) => items.map((one) => (isFields(one) ? one.id : null)).join(' ');
+
+  test.each([
+    ['that leads to our call', ['reasoning r', 'search_history s'], ''],
+    ['that leads to the client’s call', ['reasoning r', 'look l', 'search_history s'], 'r l'],
+    ['that leads to both', ['reasoning r', 'search_history s', 'look l'], 'r l'],
+    ['for each call', ['reasoning r', 'search_history s', 'reasoning q', 'look l'], 'q l'],
+    ['in two items', ['reasoning r', 'reasoning q', 'search_history s'], ''],
+    ['in two items before a message', ['reasoning r', 'reasoning q', 'message m'], 'r q m'],
+    ['that was cut off', ['message m', 'reasoning r'], 'm r'],
+  ])('%s is shown together with what follows it', (_, kinds, ids) => {
+    const output = kinds.map(item);
+    expect(idsOf(responses.shown({ output }, isRecoveryTool, null).output as Json[])).toBe(ids);
+    const shown = shownOf(responses, streamOf(output));
+    expect(idsOf((shown.at(-1)!.response as Fields).output as Json[])).toBe(ids);
+    const told = (type: string) => shown.filter((one) => one.type === type);
+    const places = ids === '' ? [] : ids.split(' ').map((__, index) => index);
+    for (const type of ['response.output_item.added', 'response.delta', 'response.output_item.done'])
+      expect(told(type).map(({ output_index: place }) => place)).toEqual(places);
+    expect(idsOf(told('response.output_item.done').map(({ item: one }) => one ?? null))).toBe(ids);
+  });
+
+  test('before our call is not in the stream that goes on', () => {
+    const first = ['reasoning r', 'message m', 'reasoning q', 'search_history s'].map(item);
+    const second = ['reasoning p', 'message n'].map(item);
+    const shown = shownOf(responses, streamOf(first), streamOf(second));
+    expect(idsOf((shown.at(-1)!.response as Fields).output as Json[])).toBe('r m p n');
+  });
+});
+
 test('responses: the end of a stream need not repeat its items', () => {
   const item = { type: 'function_call', call_id: 'x', name: 'look', arguments: '{}' };
   const end = { type: 'response.completed', response: { status: 'completed', output: [] } };

@@ -86,24 +86,48 @@ test.each<[string, string[], NodeJS.ProcessEnv, RegExp]>([
     'an upstream without a name',
     ['--upstream', 'https://api.openai.com'],
     {},
-    /PALIMPSEST_GATEWAY_UPSTREAMS/,
+    /--upstream needs a name and an address/,
+  ],
+  [
+    'an upstream without an address',
+    [],
+    { PALIMPSEST_GATEWAY_UPSTREAMS: 'openai' },
+    /PALIMPSEST_GATEWAY_UPSTREAMS\.openai is not the base URL/,
+  ],
+  [
+    'a name with two addresses',
+    ['--upstream', 'a=https://a.example', '--upstream', 'a=https://b.example'],
+    {},
+    /UPSTREAMS\.a has several addresses/,
   ],
   ['a name that is a version', ['--upstream', 'v1=https://api.openai.com'], {}, /name of an upstream/],
   [
     'a key for no upstream',
     ['--upstream', 'a=https://a.example'],
-    { PALIMPSEST_GATEWAY_KEYS: 'b:0123456789abcdef-secret' },
-    /gateway\.keys/,
+    { PALIMPSEST_GATEWAY_KEYS: 'b:secret' },
+    /gateway\.keys names b/,
   ],
   [
     'a key that is none',
     ['--upstream', 'a=https://a.example'],
     { PALIMPSEST_GATEWAY_KEYS: 'short-secret' },
-    /PALIMPSEST_GATEWAY_KEYS/,
+    /PALIMPSEST_GATEWAY_KEYS must have the form upstream:key/,
+  ],
+  [
+    'a key that is empty',
+    ['--upstream', 'a=https://a.example'],
+    { PALIMPSEST_GATEWAY_KEYS: 'a:' },
+    /PALIMPSEST_GATEWAY_KEYS.* must not be empty/,
   ],
   ['an API', ['--url', 'http://127.0.0.1:1'], {}, /not over HTTP/],
 ])('%s is refused', async (_, args, env, named) => {
   const { code, stderr } = await runCli(['gateway', '--port', '0', ...args], { ...stackEnv(stack), ...env });
   expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringMatching(named) });
   expect(stderr).not.toContain('secret');
+});
+
+test('its help has no options of an API', async () => {
+  const help = async (command: string) => (await runCli([command, '--help'], {})).stdout;
+  expect(await help('gateway')).not.toMatch(/--url|--token/);
+  expect(await help('status')).toMatch(/--url.*--token/s);
 });

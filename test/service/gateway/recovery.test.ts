@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { originalItems } from '../../../src/formats/native.js';
 import type { RunningGateway } from '../../../src/gateway/server.js';
 import type { GatewaySettings } from '../../../src/gateway/settings.js';
-import { gatewayOf, key } from '../../support/gateway.js';
+import { gatewayOf, key, send } from '../../support/gateway.js';
 import { history, list, look, lookTool as tool, search, window } from '../../support/long-conversation.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import {
@@ -79,6 +79,12 @@ function plainCall(call: OpenAI.ChatCompletionMessageToolCall): OpenAI.ChatCompl
   if (call.type !== 'function') return call;
   const { name, arguments: args } = call.function;
   return { id: call.id, type: call.type, function: { name, arguments: args } };
+}
+
+interface Page {
+  content: string;
+  offset: number;
+  next_offset: number | null;
 }
 
 async function replayed(session: string): Promise<Part[]> {
@@ -214,6 +220,35 @@ describe('a search', () => {
     }
   });
 
+  test('stays in the log of a fork, whose reasoning has what follows it', async () => {
+    const openai = openaiOf(await gateway(), 'reasons');
+    inTurn(
+      { text: 'I look it up. ', calls: [search], reasons: true },
+      { text: 'It is vermilion.', reasons: true },
+      { text: 'Welcome.', reasons: true },
+    );
+    const held: OpenAI.Responses.ResponseInput = [...list];
+    const ask = async (question?: string) => {
+      const input = [
+        ...held,
+        ...(question === undefined ? [] : [{ role: 'user' as const, content: question }]),
+      ];
+      return openai.responses.stream({ model: 'gpt-4o', input, store: false }).finalResponse();
+    };
+    const { output } = await ask();
+    expect(output.map(({ type }) => type)).toEqual(['reasoning', 'message', 'reasoning', 'message']);
+    held.push(...(output as OpenAI.Responses.ResponseInputItem[]));
+    for (const question of ['Thanks.', 'Thank you.']) {
+      await ask(question);
+      const sent = upstream.requests.at(-1)!.body.input!.slice(-8);
+      expect(sent.map(({ type, role }) => type ?? role)).toEqual([
+        ...['reasoning', 'message', 'reasoning', 'function_call', 'function_call_output'],
+        ...['reasoning', 'message', 'user'],
+      ]);
+      expect(sent.at(-1)?.content).toBe(question);
+    }
+  });
+
   test('together with a call of the client, by messages', async () => {
     const anthropic = anthropicOf(await gateway(), 'mixed-messages');
     inTurn({ text: 'Both.', calls: [search, look] }, { text: 'Done.' });
@@ -291,20 +326,28 @@ describe('a search', () => {
     );
   });
 
-  test('that has no end is ended', async () => {
+  test.each(['chat/completions', 'responses', 'messages'])('that has no end is ended: %s', async (path) => {
     let number = 0;
-    upstream.reply(() => ({ text: `Again ${++number}. `, calls: [{ ...search, id: `again-${number}` }] }));
-    const openai = openaiOf(await gateway(), 'endless');
-    const { choices } = await openai.chat.completions.create({ model: 'gpt-4o', messages: list });
-    expect(choices[0]).toMatchObject({
-      finish_reason: 'stop',
-      message: { role: 'assistant', content: 'Again 20. ' },
+    upstream.reply(({ body }) => {
+      const canCall = body.tools !== undefined && body.tool_choice?.type !== 'none';
+      return canCall ? { calls: [{ ...search, id: `again-${++number}` }] } : { text: 'So it is.' };
+    });
+    const { address } = await gateway();
+    const field = path === 'responses' ? 'input' : 'messages';
+    const { status, bytes } = await send(`${address}/v1/${path}`, {
+      body: JSON.stringify({ model: 'gpt-4o', max_tokens: 100, [field]: list }),
+      headers: { 'content-type': 'application/json', ...headersOf(`endless-${field}-${path}`) },
+    });
+    expect({ status, text: bytes.toString() }).toEqual({
+      status: 200,
+      text: expect.stringContaining('So it is.'),
     });
     expect(upstream.requests).toHaveLength(20);
-    expect(upstream.requests.at(-1)!.body.messages!.at(-1)?.content).toContain('too many calls');
+    const last = upstream.requests.at(-1)!.body;
+    expect(JSON.stringify((last.messages ?? last.input)!.at(-1))).toContain('too many calls');
     // Every one of these requests fits.
     for (const { body } of upstream.requests)
-      expect(tokensOf([body.messages, body.tools])).toBeLessThan(window);
+      expect(tokensOf([body.messages, body.input, body.tools])).toBeLessThan(window);
   });
 
   test('works with compressed answers', async () => {
@@ -342,7 +385,31 @@ describe('a search', () => {
     expect(choices[0]!.message.content).toBe('Read.');
     for (const { body } of upstream.requests)
       expect(tokensOf([body.messages, body.tools])).toBeLessThan(window);
-    expect(JSON.stringify(upstream.requests.at(-1)!.body.messages!)).toContain('too long for the context');
+    const results = upstream.requests.at(-1)!.body.messages!.filter(({ role }) => role === 'tool');
+    const [first, ...others] = results.map(({ content }) => JSON.parse(String(content)) as object);
+    expect(first).toMatchObject({ next_message: expect.any(Number) });
+    // Nothing more has room beside it.
+    expect(JSON.stringify(others)).toContain('too long for the context');
+  });
+
+  test('for too much of a text gets as much as there is room for, and where it goes on', async () => {
+    const long = { role: 'user' as const, content: 'The harbour was painted again. '.repeat(2_000) };
+    const pages = [0, 1, 2].map((n) => ({
+      id: `page-${n}`,
+      name: 'get_tool_response',
+      args: { message: 1, offset: n * 20_000, limit: 20_000 },
+    }));
+    inTurn({ calls: pages }, { text: 'Read.' });
+    const openai = openaiOf(await gateway(), 'long-text');
+    await openai.chat.completions.create({ model: 'gpt-4o', messages: [long, ...list.slice(1)] });
+    const { messages } = upstream.requests[1]!.body;
+    expect(tokensOf([messages, upstream.requests[1]!.body.tools])).toBeLessThan(window);
+    const results = messages!.slice(-3).map(({ content }) => JSON.parse(String(content)) as Page);
+    results.forEach(({ offset, content, next_offset: next }, n) => {
+      expect(offset).toBe(n * 20_000);
+      expect(content.length).toBeGreaterThan(1_000);
+      expect(next).toBe(offset + content.length);
+    });
   });
 });
 

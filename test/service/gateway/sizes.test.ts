@@ -93,12 +93,14 @@ test('a provider that counts more gets no request above its window, with and wit
 });
 
 test.each(['', 'gzip'])(
-  'a request that the provider finds too long makes the next one shorter (%s)',
+  'a request that the provider finds too long is repeated with less, and so are the next ones shorter (%s)',
   async (encoding) => {
     // A model whose window is smaller than the policy says.
+    let refused = 0;
     upstream.reply((received, response) => {
       const input = countedBy(1, received);
       if (input <= 3_000) return { text: said, usage: { input, output: 100 } };
+      refused++;
       const message = `prompt is too long: ${input} tokens > 3000 maximum`;
       const body = Buffer.from(
         JSON.stringify({ type: 'error', error: { type: 'invalid_request_error', message } }),
@@ -109,6 +111,7 @@ test.each(['', 'gzip'])(
       });
       response.end(encoding === '' ? body : gzipSync(body));
     });
-    expect(await talk(`too-long-${encoding}`, 24, 'claude-test')).toBe(1);
+    expect(await talk(`too-long-${encoding}`, 24, 'claude-test')).toBe(0);
+    expect(refused).toBe(1);
   },
 );
