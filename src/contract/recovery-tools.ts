@@ -123,9 +123,25 @@ export async function callRecoveryTool(
   } catch (error) {
     if (error instanceof Mistake) return JSON.stringify({ error: error.message, hint: error.hint });
     if (!isFailure(error, 'Input.Invalid') && !isFailure(error, 'Store.SessionNotFound')) throw error;
-    return JSON.stringify({ error: error.message, hint: error.hint });
+    return JSON.stringify({
+      error: inWordsOfTools(error.message),
+      hint: inWordsOfTools(error.hint ?? callAgain),
+    });
   }
 }
+
+const callAgain = 'Correct the arguments and call again.';
+
+/** Names of the client's fields, as the arguments of the tools have them. */
+const argumentNames: Readonly<Record<string, string>> = {
+  fromSeq: 'from_message',
+  throughSeq: 'through_message',
+  callId: 'call_id',
+  'its seq': 'its number',
+};
+
+const inWordsOfTools = (text: string): string =>
+  text.replaceAll(/\b(?:fromSeq|throughSeq|callId|its seq)\b/g, (name) => argumentNames[name] ?? name);
 
 /** A mistake of the model, found before any request to the store. */
 class Mistake extends Error {
@@ -173,7 +189,7 @@ function parsed<T>(schema: z.ZodType<T>, given: unknown): T {
   if (result.success) return result.data;
   throw new Mistake(
     result.error.issues.map(({ path, message }) => `${path.join('.') || 'arguments'}: ${message}`).join('; '),
-    'Correct the arguments and call again.',
+    callAgain,
   );
 }
 

@@ -167,10 +167,12 @@ describe('the tools of the agent', () => {
       ['get_tool_response', '{"message":99}', /no message 99/],
       ['search_history', '{"query":"x","from":"yesterday"}', /is not a date/],
       ['expand_history', '{"part":7}', /no archive part 7/],
+      ['expand_history', '{"from_message":99}', /^from_message must be a whole number/],
     ];
     for (const [name, args, error] of mistakes) {
       const answer = await ask(ids, name, args);
       expect(answer).toEqual({ error: expect.stringMatching(error), hint: expect.any(String) });
+      expect(JSON.stringify(answer)).not.toMatch(/seq\b|callId/i);
     }
     const away = openPool('postgresql://nobody@127.0.0.1:1/none');
     const broken: RecoverySource = { ...sourceOf(ids.tenant), search: (of) => search(away, ids, of) };
