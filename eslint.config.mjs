@@ -16,7 +16,7 @@ const pure = [
 ];
 
 export default tseslint.config(
-  { ignores: ['**/dist/', 'node_modules/', '.palimpsest/', 'test/clients/'] },
+  { ignores: ['**/dist/', 'node_modules/', '.palimpsest/', 'examples/python/.venv/', 'test/clients/'] },
   { linterOptions: { reportUnusedDisableDirectives: 'error' } },
   {
     files: ['**/*.ts'],

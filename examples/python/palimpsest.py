@@ -1,33 +1,40 @@
-"""The calls of Palimpsest's HTTP API that an agent needs. Python's standard library is enough."""
+"""The calls of Palimpsest that an agent needs, over the generated client (see README.md)."""
 
 import json
 import os
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
+
+import httpx
+from palimpsest_client import AuthenticatedClient, Client
+from palimpsest_client.api.archive import expand, search, tool_response
+from palimpsest_client.api.turns_and_context import sync
+from palimpsest_client.errors import UnexpectedStatus
+from palimpsest_client.models import Problem, SearchRequest, SyncRequest
 
 
 class Failure(Exception):
     """A failure of the API; `type` is one of docs/failures.md."""
 
     def __init__(self, problem):
-        super().__init__(f"{problem.get('failure')}: {problem.get('detail')}")
-        self.type = problem.get("failure")
-        self.hint = problem.get("hint")
+        super().__init__(f"{problem.failure}: {problem.detail}")
+        self.type = problem.failure
+        self.hint = problem.hint or None
 
 
 class Palimpsest:
     def __init__(self, url=None, token=None):
-        self.url = url or os.environ.get("PALIMPSEST_URL", "http://127.0.0.1:7280")
-        self.token = token or os.environ.get("PALIMPSEST_TOKEN")
+        url = url or os.environ.get("PALIMPSEST_URL", "http://127.0.0.1:7280")
+        token = token or os.environ.get("PALIMPSEST_TOKEN")
+        options = {"base_url": url, "timeout": httpx.Timeout(60), "raise_on_unexpected_status": True}
+        self._client = AuthenticatedClient(token=token, **options) if token else Client(**options)
 
     def sync(self, session, messages, **fields):
         """Stores what the session does not have, once, and returns the messages for the next request to the model.
 
         `messages` is the whole list that you hold, or messages that an earlier call returned with what came since.
         """
-        return self._send(session, "sync", {"messages": messages, **fields})["context"]["messages"]
+        body = _body(SyncRequest, {"messages": messages, **fields})
+        return [message.to_dict() for message in self._call(sync, session, body=body).context.messages]
 
     def held(self, session):
         """The messages of a session for a process that holds none; an empty list for a new session."""
@@ -39,33 +46,40 @@ class Palimpsest:
             raise
 
     def search(self, session, **fields):
-        return self._send(session, "search", fields)
+        return self._call(search, session, body=_body(SearchRequest, fields))
 
     def tool_response(self, session, **query):
-        return self._get(session, "tool-response", query)
+        return self._call(tool_response, session, **query)
 
     def expand(self, session, **query):
-        return self._get(session, "messages", query)
+        return self._call(expand, session, **query)
 
-    def _get(self, session, operation, query):
-        given = {name: value for name, value in query.items() if value is not None}
-        return self._send(session, f"{operation}?{urllib.parse.urlencode(given)}", None)
-
-    def _send(self, session, operation, body):
-        url = f"{self.url}/v1/sessions/{urllib.parse.quote(session, safe='')}/{operation}"
-        request = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
-        request.add_header("content-type", "application/json")
-        if self.token:
-            request.add_header("authorization", f"Bearer {self.token}")
+    def _call(self, operation, session, **request):
         # A repeated `sync` stores nothing twice, and the other calls only read.
         for pause in (0.1, 0.4, 1.6, None):
             try:
-                with urllib.request.urlopen(request, timeout=60) as answer:
-                    return json.load(answer)
-            except urllib.error.HTTPError as error:
-                if error.code not in (429, 503) or pause is None:
-                    raise Failure(json.load(error)) from None
-            except urllib.error.URLError:
+                answer = operation.sync(session, client=self._client, **request)
+            except (httpx.TransportError, UnexpectedStatus, json.JSONDecodeError) as error:
+                # The API cannot be reached, or a proxy answered in its place.
                 if pause is None:
-                    raise
+                    raise ConnectionError(f"No answer of the API: {error}") from error
+            else:
+                if not isinstance(answer, Problem):
+                    return answer
+                if answer.status not in (429, 503) or pause is None:
+                    raise Failure(answer)
             time.sleep(pause)
+
+
+def _body(kind, fields):
+    """The generated classes drop fields that they do not know; this raises an error instead."""
+    body = kind.from_dict(fields)
+    if lost := _lost(fields, body.to_dict(), []):
+        raise TypeError(f"{kind.__name__} has no {', '.join(lost)} in this form: see the OpenAPI document.")
+    return body
+
+
+def _lost(given, kept, path):
+    if isinstance(given, dict) and isinstance(kept, dict):
+        return [lost for name in given for lost in _lost(given[name], kept.get(name), [*path, name])]
+    return [] if given == kept else [".".join(path)]

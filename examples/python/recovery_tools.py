@@ -35,37 +35,39 @@ def _search_history(palimpsest, session, query, exact=False, from_message=None, 
     hits = [
         {
             **_origin(hit),
-            **{field: hit[field] for field in ("tool", "offset", "snippet")},
-            "following": [{**_origin(one), "text": one["text"]} for one in hit["following"]],
+            "tool": hit.tool,
+            "offset": hit.offset,
+            "snippet": hit.snippet,
+            "following": [{**_origin(one), "text": one.text} for one in hit.following],
         }
-        for hit in found["hits"]
+        for hit in found.hits
     ]
-    return {"hits": hits, "next_offset": found["nextOffset"]}
+    return {"hits": hits, "next_offset": found.next_offset}
 
 
 def _origin(hit):
-    return {
-        "message": hit["seq"],
-        "role": hit["role"],
-        "speaker": hit["speaker"],
-        "date": hit["at"] or hit["storedAt"],
-    }
+    date = hit.at or hit.stored_at
+    return {"message": hit.seq, "role": hit.role, "speaker": hit.speaker, "date": date.isoformat()}
 
 
 def _get_tool_response(palimpsest, session, call_id=None, message=None, offset=0, limit=8_000):
-    found = palimpsest.tool_response(session, callId=call_id, seq=message, offset=offset, limit=limit)
+    found = palimpsest.tool_response(session, call_id=call_id, seq=message, offset=offset, limit=limit)
     return {
-        "message": found["seq"],
-        **{field: found[field] for field in ("role", "tool", "format", "content", "offset")},
-        "total_characters": found["totalCharacters"],
-        "next_offset": found["nextOffset"],
+        "message": found.seq,
+        "role": found.role,
+        "tool": found.tool,
+        "format": found.format_,
+        "content": found.content,
+        "offset": found.offset,
+        "total_characters": found.total_characters,
+        "next_offset": found.next_offset,
     }
 
 
 def _expand_history(palimpsest, session, part=None, from_message=None, limit=20):
-    found = palimpsest.expand(session, part=part, fromSeq=from_message, limit=limit, maxCharacters=40_000)
-    messages = [{"message": one["seq"], **_shown(one["message"])} for one in found["messages"]]
-    return {"messages": messages, "next_message": found["nextSeq"]}
+    found = palimpsest.expand(session, part=part, from_seq=from_message, limit=limit, max_characters=40_000)
+    messages = [{"message": one.seq, **_shown(one.message.to_dict())} for one in found.messages]
+    return {"messages": messages, "next_message": found.next_seq}
 
 
 def _shown(message, longest=2_000):

@@ -34,13 +34,14 @@ const post = { method: 'POST' };
 /** A session with an archive part, and a tool's result in it. */
 async function compacted(session: string): Promise<void> {
   const [first, ...turns] = dialogue(12);
+  // SDKs write null for a field that a message does not use.
   const call = {
-    ...{ role: 'assistant', content: null },
+    ...{ role: 'assistant', content: null, name: null, tool_call_id: null },
     tool_calls: [
       { id: 'c1', type: 'function', function: { name: 'get_order', arguments: '{"order":4711}' } },
     ],
   };
-  const result = { role: 'tool', tool_call_id: 'c1', content: 'order 4711: shipped' };
+  const result = { role: 'tool', tool_call_id: 'c1', content: 'order 4711: shipped', tool_calls: null };
   const messages = [...(first ?? []), call, result] as never;
   await ask(at(session, '/turns'), { body: { turnId: 'first', messages, policy: smallPolicy as never } });
   for (const [index, turn] of turns.entries())

@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
-import { type Item, startAgentProvider } from '../../support/agent-provider.js';
+import { type AgentProvider, type Item, startAgentProvider } from '../../support/agent-provider.js';
 import { type ApiStack, startApiStack } from '../../support/api.js';
 import { installed, run } from '../../support/tools.js';
 
@@ -30,14 +30,14 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** The virtual environment with the pinned packages, or `why` there is none. */
+/** The virtual environment with the pinned packages, or `why` there is none. The generated client is in `folder`. */
 async function environment(): Promise<{ folder: string } | { why: string }> {
   const requirements = path.join(examples, 'requirements.txt');
   const version = createHash('sha256')
     .update(await readFile(requirements))
     .digest('hex')
     .slice(0, 12);
-  return installed(`python-examples-${version}`, async (venv) => {
+  const found = await installed(`python-examples-${version}`, async (venv) => {
     await run(['python3', '-m', 'venv', venv]);
     await copyFile(requirements, path.join(venv, 'requirements.txt'));
     await run([
@@ -48,21 +48,26 @@ async function environment(): Promise<{ folder: string } | { why: string }> {
       path.join(venv, 'requirements.txt'),
     ]);
   });
+  if (!('why' in found)) await generateClient(found.folder);
+  return found;
 }
 
-/** As the README says, in the folder of the test. */
+/** With the command of the README, into the folder of the test. */
 async function generateClient(venv: string): Promise<void> {
+  const generator = path.join(venv, 'bin', 'openapi-python-client');
   await run([
-    ...([
-      path.join(venv, 'bin', 'openapi-python-client'),
-      'generate',
-      '--fail-on-warning',
-      '--overwrite',
-    ] as const),
+    ...([generator, 'generate', '--fail-on-warning', '--overwrite'] as const),
     ...['--url', `${server.api.address}/openapi.json`, '--config', path.join(examples, 'client.json')],
     ...['--meta', 'none', '--output-path', path.join(folder, 'palimpsest_client')],
   ]);
 }
+
+/** Of an agent. */
+const environmentWith = (provider: AgentProvider): Record<string, string> => ({
+  ...{ PALIMPSEST_URL: server.api.address, PALIMPSEST_TOKEN: server.token },
+  ...{ OPENAI_BASE_URL: provider.url, OPENAI_API_KEY: 'none', LANGSMITH_TRACING: 'false' },
+  ...{ PYTHONPATH: folder, PYTHONDONTWRITEBYTECODE: '1' },
+});
 
 test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
   const found = await environment();
@@ -76,19 +81,10 @@ test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
     ['get_tool_response', { message: 1, limit: 50 }],
     ['expand_history', { from_message: 1, limit: 1 }],
   ]);
-  await generateClient(found.folder);
   const client = server.stack.palimpsest;
   const session = name;
   const checkpoints = path.join(folder, 'checkpoints');
-  const env = {
-    ...{ PALIMPSEST_URL: server.api.address, PALIMPSEST_TOKEN: server.token },
-    ...{
-      OPENAI_BASE_URL: provider.url,
-      OPENAI_API_KEY: 'none',
-      CHECKPOINTS: checkpoints,
-    },
-    ...{ LANGSMITH_TRACING: 'false', PYTHONDONTWRITEBYTECODE: '1', PYTHONPATH: folder },
-  };
+  const env = { ...environmentWith(provider), CHECKPOINTS: checkpoints };
   const python = path.join(found.folder, 'bin', 'python');
   const program = [
     path.join(examples, `${name}.py`),
@@ -134,10 +130,7 @@ test('openai_loop goes on with a question that a process left unanswered', async
   if ('why' in found) return skip(found.why);
   const provider = await startAgentProvider(window, (question) => [['order_status', { order: question }]]);
   const session = 'unanswered';
-  const env = {
-    ...{ PALIMPSEST_URL: server.api.address, PALIMPSEST_TOKEN: server.token },
-    ...{ OPENAI_BASE_URL: provider.url, OPENAI_API_KEY: 'none', PYTHONDONTWRITEBYTECODE: '1' },
-  };
+  const env = environmentWith(provider);
   try {
     const client = server.stack.palimpsest;
     await client.sync({ session, messages: [{ role: 'user', content: 'Question 1' }] });
@@ -151,6 +144,56 @@ test('openai_loop goes on with a question that a process left unanswered', async
   } finally {
     await provider.close();
   }
+});
+
+test('mistakes reach the model, and what the client would drop is an error', async ({ skip }) => {
+  const found = await environment();
+  if ('why' in found) return skip(found.why);
+  const session = 'mistaken';
+  const message = { role: 'user', content: 'Question 1' };
+  const said = { ...message, tool_calls: null };
+  const program = `
+import json
+from palimpsest import Palimpsest
+from recovery_tools import call_recovery_tool
+
+palimpsest = Palimpsest()
+
+def answered(name, **arguments):
+    return json.loads(call_recovery_tool(palimpsest, "${session}", name, json.dumps(arguments)))
+
+def failure(call, *given, **fields):
+    try:
+        return call(*given, **fields)
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+
+messages = [json.loads('${JSON.stringify(said)}')]
+print(json.dumps({
+    "typo": failure(palimpsest.sync, "${session}", messages, policy={"contextWidnow": 1}),
+    "new": palimpsest.held("${session}"),
+    "stored": palimpsest.sync("${session}", messages),
+    "expanded": answered("expand_history"),
+    "unknownArgument": answered("search_history", query="Question", speakers="Ann"),
+    "wrongRole": answered("search_history", query="Question", role="robot"),
+    "noCall": answered("get_tool_response", call_id="c1"),
+    "unreachable": failure(Palimpsest("http://127.0.0.1:1").held, "${session}")[0],
+}))`;
+  const env = {
+    ...{ PALIMPSEST_URL: server.api.address, PALIMPSEST_TOKEN: server.token },
+    ...{ PYTHONPATH: [folder, examples].join(path.delimiter), PYTHONDONTWRITEBYTECODE: '1' },
+  };
+  const python = path.join(found.folder, 'bin', 'python');
+  expect(JSON.parse(await run([python, '-c', program], { env }))).toEqual({
+    typo: ['TypeError', expect.stringContaining('policy.contextWidnow')],
+    new: [],
+    stored: [message],
+    expanded: { messages: [{ message: 1, ...said }], next_message: null },
+    unknownArgument: { error: expect.stringContaining('speakers'), hint: 'Correct the call.' },
+    wrongRole: { error: expect.stringContaining('robot'), hint: 'Correct the call.' },
+    noCall: { error: expect.stringContaining('Input.Invalid'), hint: expect.stringMatching(/./) },
+    unreachable: 'ConnectionError',
+  });
 });
 
 /** The program's output. */
