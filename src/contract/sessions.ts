@@ -150,7 +150,11 @@ const journal = component(
         rewrites: z
           .number()
           .describe('Mean number of merges that its lines went through, weighted by their tokens.'),
-        lines: z.int().describe('Lines that a summarizer wrote; 0 if only a pointer to the archive is left.'),
+        lines: z
+          .int()
+          .describe(
+            'Lines that a summarizer wrote; 0 if an earlier version left only a pointer to the archive.',
+          ),
         tokens: z
           .number()
           .describe('Tokens of the lines and of the exact values after them, without the heading.'),

@@ -361,8 +361,8 @@ export class Conversation {
   ): Generation {
     if ('repair' in made)
       throw new PalimpsestError('Summary.NotSmaller', 'the repaired snapshot is too long');
-    const { view: _view, newLayer, missed, tokensBefore, tokensAfter, ...rest } = made;
-    if (newLayer) this.asker.store(newLayer.layer.key, newLayer.text);
+    const { view: _view, newLayers, missed, tokensBefore, tokensAfter, ...rest } = made;
+    for (const { layer, text } of newLayers) this.asker.store(layer.key, text);
     const evicts = plan.throughSeq >= plan.fromSeq;
     const committed: Generation = {
       ...rest,

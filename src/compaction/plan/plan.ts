@@ -177,7 +177,14 @@ async function evict(planning: Planning, whole: CutChoice, options: CutOptions):
   const withoutModel = reasonAgainstModel(planning, cut.evictedTokens);
   if (withoutModel !== null) {
     const reading = readingOf(policy.summary.mode, state.chain, false);
-    return { ...withoutEviction(planning), ...reading, ...eviction, method: 'extractive', withoutModel };
+    return {
+      ...withoutEviction(planning),
+      ...reading,
+      ...eviction,
+      method: 'extractive',
+      ...journalOf(planning, []),
+      withoutModel,
+    };
   }
   const { reading, again } = await readAgain(planning, cut.evictedTokens);
   const chunks = await chunksToRead(planning, again, evicted);

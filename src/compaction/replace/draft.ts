@@ -21,8 +21,8 @@ export interface Drafted {
   layers: KeptLayer[] | null;
   /** `journal` mode. */
   state: string | null;
-  /** An entry written by rule that is not stored yet. */
-  newLayer: LayerText | null;
+  /** Entries written by rule that are not stored yet. */
+  newLayers: LayerText[];
 }
 
 export function* draftSnapshot(
@@ -49,13 +49,13 @@ export function* draftSnapshot(
 }
 
 function remembered(
-  { text, layers, state, newLayer }: Memory,
+  { text, layers, state, newLayers }: Memory,
   method: Drafted['method'],
   acceptance: Acceptance,
 ): Drafted {
   const room = Math.max(acceptance.maxTokens, acceptance.counter.count(text));
   const snapshot = acceptLayered(text, { ...acceptance, inputTokens: Infinity, maxTokens: room });
-  return { snapshot, layers, state, method, newLayer };
+  return { snapshot, layers, state, method, newLayers };
 }
 
 function byModel(
@@ -68,7 +68,7 @@ function byModel(
   // More messages were read than are evicted now.
   const readAgain = plan.readFromSeq < plan.fromSeq;
   const snapshot = acceptSnapshot(draft, readAgain ? { ...acceptance, inputTokens: Infinity } : acceptance);
-  return { snapshot, method: 'model', layers: null, state: null, newLayer: null };
+  return { snapshot, method: 'model', layers: null, state: null, newLayers: [] };
 }
 
 function byRule(
@@ -86,7 +86,7 @@ function byRule(
     method: 'extractive',
     layers: null,
     state: null,
-    newLayer: null,
+    newLayers: [],
   };
 }
 

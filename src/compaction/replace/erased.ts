@@ -21,8 +21,8 @@ import { withoutSecrets } from '../../summary/redaction/withheld.js';
 import { plainTextOf } from '../../summary/text/sentences.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { snapshotKey } from '../plan/reading.js';
-import { keyByRule } from './by-rule.js';
-import { journalWithin } from './journal.js';
+import { keyByRule, mergedByRule } from './by-rule.js';
+import { journalWithin, type MergeByRule, restored } from './journal.js';
 
 /** The texts of one generation. */
 export interface Texts {
@@ -171,10 +171,16 @@ function journalOf(
   const state = parent.state ?? '';
   const room = Math.max(maxTokens, limits.headMax - limits.noteTokens) - counter.count(state);
   const all = [...before, entry].map((layer) => ({
-    layer,
+    layer: restored(layer),
     text: readNotes(entries.get(layer.key) ?? '').notes,
   }));
-  const { text: snapshot, layers } = journalWithin(all, room, counter);
+  const merge: MergeByRule = (texts, maxTokens) => {
+    const merged = mergedByRule({ counter, redact }, texts.map(unmarked), maxTokens);
+    const rewritten = marked(merged.text);
+    return { key: keyByRule(rewritten), text: rewritten };
+  };
+  const { text: snapshot, layers, newLayers } = journalWithin(all, room, merge, counter);
+  for (const { layer, text } of newLayers) entries.set(layer.key, text);
   return { snapshot, ledger: '', layers, state, entries };
 }
 
@@ -193,6 +199,10 @@ function takenOver(
 
 function marked(text: string): string {
   return /\S/.test(text) ? `- ${markOfErasure}\n${text}` : `- ${markOfErasure}`;
+}
+
+function unmarked(text: string): string {
+  return text.startsWith(`- ${markOfErasure}`) ? text.slice(markOfErasure.length + 3) : text;
 }
 
 /** Pins that the policy names, and earlier matches of its patterns that a message of user or system still contains. */

@@ -75,8 +75,8 @@ export interface Replacement {
   ledger: string | null;
   state: string | null;
   layers: KeptLayer[] | null;
-  /** An entry written by rule that is not stored yet; the commit stores it. */
-  newLayer: LayerText | null;
+  /** Entries written by rule that are not stored yet; the commit stores them. */
+  newLayers: LayerText[];
   pinned: string[];
   fallback: boolean;
   coverage: Coverage[];

@@ -4,7 +4,7 @@ import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { layeredSnapshot } from '../../summary/answer/sections.js';
 import { exactValues } from '../../summary/journal/exact.js';
-import { EXACT_SHARE } from '../../summary/journal/room.js';
+import { EXACT_SHARE, goalsByRule, nextMerge, nextShortening } from '../../summary/journal/room.js';
 import { changesOf, linesWithin, readNotes } from '../../summary/journal/notes.js';
 import { withoutReferences } from '../../summary/journal/references.js';
 import { changed, formatState, parseState, stateWithin } from '../../summary/journal/state.js';
@@ -13,7 +13,8 @@ import type { Steps } from '../../steps.js';
 import { clip } from '../../summary/text/sentences.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { stateHash } from '../summarize/questions.js';
-import { keyByRule } from './by-rule.js';
+import { mergedLayer } from '../summarize/summarize.js';
+import { keyByRule, mergedByRule } from './by-rule.js';
 import type { LayerText, ReplacementInput } from './input.js';
 
 export interface Memory {
@@ -21,13 +22,15 @@ export interface Memory {
   text: string;
   layers: KeptLayer[];
   state: string;
-  /** An entry written by rule that is not stored yet. */
-  newLayer: LayerText | null;
+  /** Entries written by rule that are not stored yet. */
+  newLayers: LayerText[];
 }
 
 interface Entry {
   layer: KeptLayer;
   text: string;
+  /** Whether the rules wrote it just now. */
+  isNew?: boolean;
 }
 
 /** Journal and state from a model's entries and changes. */
@@ -49,7 +52,8 @@ export function* memoryByModel(
   const withAdded = yield* addedTo(entries, { input, evicted, kept, counter });
   const newest = withAdded.at(-1);
   const all = newest ? [...withAdded.slice(0, -1), withClaims(newest, unfounded, counter)] : [];
-  return memoryOf(all, formatState(stateWithin(state, stateRoom(input), counter)), input, null, counter);
+  const stateText = formatState(stateWithin(state, stateRoom(input), counter));
+  return memoryOf(all, stateText, input, largestRoom(input, stateText));
 }
 
 /**
@@ -82,8 +86,9 @@ export function memoryByRule(
   const { plan, parent, standing, redact } = input;
   const maxTokens = Math.max(100, Math.floor(plan.summarizer.snapshotTokens / 6));
   const text = redact(extractiveSnapshot({ previous: null, messages: evicted, maxTokens, counter }));
-  const newLayer: LayerText = {
+  const newest: Entry = {
     text,
+    isNew: true,
     layer: {
       rank: 0,
       key: keyByRule(text),
@@ -95,38 +100,109 @@ export function memoryByRule(
     },
   };
   const before = (standing ?? []).map((one): Entry => ({
-    layer: one.layer,
+    layer: restored(one.layer),
     text: readNotes(one.text).notes,
   }));
-  return memoryOf([...before, newLayer], parent.state ?? '', input, newLayer, counter);
+  const room = plan.journal?.entries ?? largestRoom(input, parent.state ?? '');
+  return memoryOf([...before, newest], parent.state ?? '', input, room);
 }
 
 function memoryOf(
   entries: readonly Entry[],
   state: string,
-  { plan, limits }: ReplacementInput,
-  newLayer: LayerText | null,
-  counter: TokenCounter,
+  { redact, counter }: ReplacementInput,
+  room: number,
 ): Memory {
-  const room =
-    Math.max(plan.summarizer.snapshotTokens, limits.headMax - limits.noteTokens) - counter.count(state);
-  return { ...journalWithin(entries, room, counter), state, newLayer };
+  const merge: MergeByRule = (texts, maxTokens) => mergedByRule({ counter, redact }, texts, maxTokens);
+  return { ...journalWithin(entries, room, merge, counter), state };
 }
 
-/** Fits entries into the room that the state leaves: if necessary, one line replaces the oldest entries. */
+/** Maximum tokens of entries, if a model wrote longer ones than requested. */
+function largestRoom({ plan, limits, counter }: ReplacementInput, state: string): number {
+  return Math.max(plan.summarizer.snapshotTokens, limits.headMax - limits.noteTokens) - counter.count(state);
+}
+
+/** Writes one text in place of these, of at most `maxTokens`. */
+export type MergeByRule = (texts: readonly string[], maxTokens: number) => { key: string; text: string };
+
+/**
+ * Fits entries into their room, if necessary by merging neighbours by rule. The newest entry stays, and so do the entries up to
+ * the last one of a model, as long as merging the later ones is enough.
+ */
 export function journalWithin(
   entries: readonly Entry[],
   room: number,
+  merge: MergeByRule,
   counter: TokenCounter,
-): Pick<Memory, 'text' | 'layers'> {
-  const shown = [...entries];
-  for (let at = 0; at < shown.length - 1; at++) {
-    const { layer, text } = shown[at]!;
-    if (layer.left === true) continue;
-    if (counter.count(textOf(shown)) <= room) break;
-    shown[at] = { layer: { ...layer, left: true, addedTokens: 0 }, text };
+): Pick<Memory, 'text' | 'layers' | 'newLayers'> {
+  const lastByModel = entries.findLastIndex(({ layer }) => layer.extractive !== true);
+  const first = Math.min(lastByModel + 1, entries.length - 1);
+  let kept = entries.slice(0, first);
+  let byRule = entries.slice(first);
+  const sizeOf = (some: readonly Entry[]) => some.reduce((sum, one) => sum + sizeIn(one, counter), 0);
+  const goals = goalsByRule(room, sizeOf(kept));
+  if (sizeOf(entries) > room) {
+    const newest = byRule.slice(-1);
+    const older = lowered(byRule.slice(0, -1), sizeOf(newest), goals.byRule, merge, counter);
+    byRule = [...older, ...newest];
   }
-  return { text: textOf(shown), layers: shown.map(({ layer }) => layer) };
+  if (sizeOf([...kept, ...byRule]) > room) kept = lowered(kept, sizeOf(byRule), goals.all, merge, counter);
+  const all = [...kept, ...byRule];
+  return {
+    text: textOf(all),
+    layers: all.map(({ layer }) => layer),
+    newLayers: all.flatMap(({ layer, text, isNew }) => (isNew ? { layer, text } : [])),
+  };
+}
+
+/** Merges entries, or shortens one if no merge is left, until they and the `newer` tokens after them have at most `goal` tokens. */
+function lowered(
+  entries: readonly Entry[],
+  newer: number,
+  goal: number,
+  merge: MergeByRule,
+  counter: TokenCounter,
+): Entry[] {
+  const left = [...entries];
+  const sizes = left.map((one) => ({ rank: one.layer.rank, tokens: sizeIn(one, counter) }));
+  for (;;) {
+    const all = [...sizes, { rank: 0, tokens: newer }];
+    const next = nextMerge(all, goal) ?? nextShortening(all, goal);
+    if (next === null) return left;
+    const { first, count, maxTokens } = next;
+    const merged = mergedEntry(left.slice(first, first + count), maxTokens, merge, counter);
+    const size = { rank: merged.layer.rank, tokens: sizeIn(merged, counter) };
+    if (count === 1 && size.tokens >= sizes[first]!.tokens) return left;
+    left.splice(first, count, merged);
+    sizes.splice(first, count, size);
+  }
+}
+
+function mergedEntry(
+  entries: readonly Entry[],
+  maxTokens: number,
+  merge: MergeByRule,
+  counter: TokenCounter,
+): Entry {
+  const members = entries.map(({ layer }) => layer);
+  const texts = entries.map(({ text }) => text);
+  const { key, text } = merge(texts, maxTokens);
+  const rank = Math.max(...members.map((member) => member.rank)) + 1;
+  const layer = mergedLayer(members, { key, tokens: counter.count(text) }, rank);
+  const { exact } = exactValues({
+    before: members.flatMap(({ added = '' }) => added.split('\n')),
+    evicted: [],
+    ...{ text, visible: '', fixed: '', counter },
+    maxTokens: roomBehind(layer),
+  });
+  const waiting = members.find((member) => member.waiting !== undefined)?.waiting;
+  const whole = adding({ ...layer, ...daysOf(members, []) }, [exact], counter);
+  return { layer: waiting === undefined ? whole : { ...whole, waiting }, text, isNew: true };
+}
+
+/** Tokens of an entry in the journal. */
+function sizeIn(entry: Entry, counter: TokenCounter): number {
+  return counter.count(`${textOf([entry])}\n\n`);
 }
 
 function textOf(entries: readonly Entry[]): string {
@@ -136,6 +212,11 @@ function textOf(entries: readonly Entry[]): string {
       text: [text, layer.added ?? ''].filter((part) => part !== '').join('\n'),
     })),
   );
+}
+
+/** The layer without the mark of earlier versions, which dropped its text from the journal for lack of room. */
+export function restored({ left: _left, ...layer }: KeptLayer): KeptLayer {
+  return layer;
 }
 
 function stateRoom({ plan, limits }: ReplacementInput): number {
@@ -161,7 +242,7 @@ function* addedTo(
   },
 ): Steps<Entry[]> {
   const before = input.parent.layers ?? [];
-  const known = new Map(before.map(({ waiting: _waiting, ...layer }) => [layer.key, layer]));
+  const known = new Map(before.map(({ waiting: _waiting, ...layer }) => [layer.key, restored(layer)]));
   const newest = entries.findLastIndex(({ layer }) => !known.has(layer.key));
   const waited = before.flatMap(({ waiting }) => waiting ?? []);
   const { source, referenced, policy, parent } = input;

@@ -23,7 +23,7 @@ export interface MadeHead {
   ledger: string;
   layers: KeptLayer[] | null;
   state: string | null;
-  newLayer: LayerText | null;
+  newLayers: LayerText[];
   /** All texts that the head carries word for word. */
   pinned: string[];
   /** Those of `pinned` that patterns found. */
@@ -43,7 +43,7 @@ export function* newHead(
   const stays = policy.redact === null ? kept : yield* withoutSecrets(kept, redact);
   const drafted = yield* draftSnapshot(input, quotable, stays, counter);
   if ('repair' in drafted) return drafted;
-  const { snapshot, layers, state, method, newLayer } = drafted;
+  const { snapshot, layers, state, method, newLayers } = drafted;
   const { pinned, matched } = yield* pinsFor(input, quotable);
   const original = messageOf(plan.carriedSeq, input);
   const carried =
@@ -65,7 +65,7 @@ export function* newHead(
     recovery: policy.recovery,
   };
   const fallback = isFallback(input, layers);
-  const made = { snapshot, state, layers, newLayer, pinned, matched, fallback };
+  const made = { snapshot, state, layers, newLayers, pinned, matched, fallback };
   const bare = buildHead({ ...common, exact: '' }, counter);
   if (state !== null) return { ...made, head: bare, ledger: '' };
   const room =

@@ -52,7 +52,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     ledger: made?.ledger ?? parent.ledger,
     state: made ? made.state : parent.state,
     layers: made ? made.layers : parent.layers,
-    newLayer: made?.newLayer ?? null,
+    newLayers: made?.newLayers ?? [],
     pinned: made?.matched ?? [...parent.pinned],
     fallback: made ? made.fallback : parent.fallback,
     coverage: evicts ? yield* coverage(input, evicted, method === 'model' ? chunks : []) : [],

@@ -164,7 +164,11 @@ async function mergeNotes(
   return layers;
 }
 
-function mergedLayer(members: readonly Layer[], { key, tokens }: DigestRef, rank: number): Layer {
+export function mergedLayer(
+  members: readonly Layer[],
+  { key, tokens }: Pick<DigestRef, 'key' | 'tokens'>,
+  rank: number,
+): Layer {
   const weight = (of: (member: Layer) => number) =>
     members.reduce((sum, one) => sum + of(one) * one.tokens, 0);
   return {

@@ -35,7 +35,7 @@ export interface CommitInput {
   /** `journal` mode. */
   state?: string | null;
   /** An entry written by rule; its text is stored with the commit. */
-  newLayer?: { layer: Layer; text: string } | null;
+  newLayers?: readonly { layer: Layer; text: string }[];
   /** Texts that the policy's patterns have pinned so far. */
   pinned?: string[];
   /** A model must write this snapshot again as soon as a model answers. */
@@ -170,7 +170,7 @@ async function store(
   if (!row) throw new Error('the database returned no row for an insert');
   if (part !== null) await insertArchivePart(tx, session, { part, generation, fromSeq, throughSeq });
   await insertReductions(tx, { ...session, generation }, 0, 1, input.reductions);
-  if (input.newLayer) await storeRuleLayer(tx, session, generation, input.newLayer);
+  for (const layer of input.newLayers ?? []) await storeRuleLayer(tx, session, generation, layer);
   await linkDigests(tx, session, generation, input.digestKeys);
   for (const run of [input.runId, aheadRun]) await releaseHolds(tx.query, session, run);
   await updateSession(tx, session, {

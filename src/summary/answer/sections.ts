@@ -77,28 +77,15 @@ interface LayerRange {
 /**
  * Joins layers to one snapshot, oldest first, each under `### Messages 1–57`, or `### Messages 1–57, 7–9 May 2023`. Further
  * layers follow at the end, so the text of earlier layers never changes. A line of a layer that looks like such a heading loses
- * its `#` marks. Neighbouring layers that are left out share one line.
+ * its `#` marks.
  */
-export function layeredSnapshot(
-  layers: readonly (LayerRange & { text: string; left?: boolean | undefined })[],
-): string {
-  const parts: string[] = [];
-  let out: LayerRange | null = null;
-  for (const { text, left = false, ...range } of layers) {
-    if (left && out !== null) parts.pop();
-    out = left ? joined(out, range) : null;
-    const shown = text.split('\n').map(withoutForgedHeading).join('\n').trim();
-    parts.push(out === null ? `${headingOf(range)}\n${shown}` : leftOut(out));
-  }
-  return parts.join('\n\n');
-}
-
-/** The range of both layers. */
-function joined(earlier: LayerRange | null, { fromSeq, throughSeq, days }: LayerRange): LayerRange {
-  const first = earlier?.days?.[0] ?? days?.[0];
-  const last = days?.[1] ?? earlier?.days?.[1];
-  const range = { fromSeq: earlier?.fromSeq ?? fromSeq, throughSeq };
-  return first === undefined || last === undefined ? range : { ...range, days: [first, last] };
+export function layeredSnapshot(layers: readonly (LayerRange & { text: string })[]): string {
+  return layers
+    .map(
+      ({ text, ...range }) =>
+        `${headingOf(range)}\n${text.split('\n').map(withoutForgedHeading).join('\n').trim()}`,
+    )
+    .join('\n\n');
 }
 
 function headingOf({ fromSeq, throughSeq, days }: LayerRange): string {
@@ -106,10 +93,10 @@ function headingOf({ fromSeq, throughSeq, days }: LayerRange): string {
   return `### Messages ${range}${days === undefined ? '' : `, ${daysText(days)}`}`;
 }
 
-/** The line in place of dropped layers. */
+/** The line in place of a dropped layer. */
 export const leftOutLine = '- left out for want of room; the archive holds it';
 
-/** The line in place of dropped layers, under its heading. */
+/** The line in place of a dropped layer, under its heading. */
 export function leftOut(range: LayerRange): string {
   return `${headingOf(range)}\n${leftOutLine}`;
 }

@@ -20,7 +20,7 @@ export interface Layer {
   addedTokens?: number;
   /** `journal` mode: first and last day of its messages in UTC, `2023-05-07`; absent if unknown. */
   days?: [string, string];
-  /** `journal` mode: dropped for lack of room; a line that points to the archive replaces it. */
+  /** `journal` mode, earlier versions: dropped for lack of room; a line that points to the archive replaced it. */
   left?: boolean;
 }
 

@@ -32,6 +32,43 @@ export function extractiveSnapshot({ previous, messages, maxTokens, counter }: E
   return formatSnapshot(fillSections(reading.candidates(previous), limit, counter));
 }
 
+/**
+ * One snapshot of at most `maxTokens` from snapshots by rule, oldest first. Every section gives up the same part. In each of them
+ * the snapshots keep items in turn, newest first, so that none is lost to another; the first request of all has precedence.
+ */
+export function mergedSnapshots(
+  snapshots: readonly string[],
+  maxTokens: number,
+  counter: TokenCounter,
+): string {
+  const parsed: Map<string, string[]>[] = snapshots.map((text) => parseSnapshot(text));
+  const candidates = sections.map(({ key }): [SectionKey, Candidate[]] => {
+    const members = parsed.map((items) => (items.get(key) ?? []).filter((text) => !coveredLine.test(text)));
+    let order = 0;
+    const lists = members.map((items) => items.map((text): Candidate => ({ text, order: order++ })));
+    const [first] = lists.flat();
+    const turns = Math.max(...lists.map(({ length }) => length));
+    const inTurn = Array.from({ length: turns }, (_, turn) =>
+      lists.flatMap((items) => items.at(-1 - turn) ?? []).reverse(),
+    ).flat();
+    return [key, distinct(key === 'intent' && first ? [first, ...inTurn] : inTurn)];
+  });
+  const sizes = new Map(candidates.map(([key, items]) => [key, counter.count(linesOfItems(items))]));
+  const whole = [...sizes.values()].reduce((sum, tokens) => sum + tokens, 0);
+  const shareOf = (key: SectionKey) => (sizes.get(key) ?? 0) / Math.max(1, whole);
+  return formatSnapshot(fillSections(new Map(candidates), maxTokens, counter, shareOf));
+}
+
+function linesOfItems(items: readonly Candidate[]): string {
+  return items.map(({ text }) => `- ${text}\n`).join('');
+}
+
+function distinct(candidates: readonly Candidate[]): Candidate[] {
+  const byText = new Map<string, Candidate>();
+  for (const candidate of candidates) if (!byText.has(candidate.text)) byText.set(candidate.text, candidate);
+  return [...byText.values()];
+}
+
 /** Maximum characters of a quotation, except for the newest item of its kind. */
 const QUOTE = 400;
 
@@ -299,12 +336,13 @@ function fillSections(
   candidates: ReadonlyMap<SectionKey, readonly Candidate[]>,
   limit: number,
   counter: TokenCounter,
+  shareOf = (key: SectionKey) => shares[key],
 ): Map<SectionKey, string[]> {
   const placed = new Map<SectionKey, Map<Candidate, Placed>>(sections.map(({ key }) => [key, new Map()]));
   let left = limit;
   for (const round of ['share', 'rest'] as const) {
     for (const { key } of sections) {
-      left -= place(key, round === 'share' ? Math.min(left, Math.floor(shares[key] * limit)) : left);
+      left -= place(key, round === 'share' ? Math.min(left, Math.floor(shareOf(key) * limit)) : left);
     }
   }
   return trimmed();

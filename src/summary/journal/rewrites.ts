@@ -11,7 +11,7 @@ export interface JournalEntry {
   rank: number;
   /** Mean number of merges of its lines: one more than the mean of the merged lines, weighted by tokens. */
   rewrites: number;
-  /** Lines written by a summarizer; 0 if only a pointer to the archive is left. */
+  /** Lines written by a summarizer; 0 if an earlier version left only a pointer to the archive. */
   lines: number;
   /** Tokens including lines added by code, without the heading. */
   tokens: number;
@@ -33,13 +33,9 @@ export function describeJournal(
   counter: TokenCounter,
 ): Journal {
   const texts = layersOf(snapshot);
-  // Journals of earlier versions have a line for each entry that is left out.
-  const sharesLines = texts.length < layers.length;
-  let next = 0;
   const entries = layers.map(
     ({ fromSeq, throughSeq, rank, rewrites = rank, added, left, extractive }, index): JournalEntry => {
-      const isShared = sharesLines && left === true && layers[index - 1]?.left === true;
-      const text = (isShared ? undefined : texts[next++]) ?? '';
+      const text = texts[index] ?? '';
       const byCode = added === undefined ? 0 : added.split('\n').length;
       return {
         ...{ fromSeq, throughSeq, rank, rewrites },

@@ -87,6 +87,20 @@ export interface Merge {
   maxTokens: number;
 }
 
+/** Share of the room that merging by rule leaves to a model's entries. */
+const MODEL_SHARE = 0.5;
+/** Size of the entries by rule after merging, as a share of their room: a merge changes the beginning of the context. */
+const HALVED = 0.5;
+
+/**
+ * Goals of merging by rule: of the entries by rule that follow the last one of a model, and then of all entries. `kept`: tokens
+ * of the entries up to the last one of a model.
+ */
+export function goalsByRule(room: number, kept: number): { byRule: number; all: number } {
+  const rest = room - Math.min(kept, MODEL_SHARE * room);
+  return { byRule: Math.floor(HALVED * rest), all: Math.floor(MERGED_DOWN * room) };
+}
+
 const MOST_MERGED = 4;
 /** Minimum share of its entries that a merge must keep; a smaller entry drops too much. */
 const LEAST_LEFT = 0.45;
@@ -114,6 +128,15 @@ export function nextMerge(entries: readonly Sized[], goal: number): Merge | null
   const tokens = sum(old.slice(best.first, best.first + best.count));
   const wanted = Math.min(MOST_LEFT * tokens, Math.max((LEAST_LEFT - 0.1) * tokens, tokens - over));
   return { first: best.first, count: best.count, maxTokens: Math.max(SHORTEST_ENTRY, Math.floor(wanted)) };
+}
+
+/** The next entry to shorten if no merge is left: the longest one before the newest. Null if no entry can be shortened. */
+export function nextShortening(entries: readonly Sized[], goal: number): Merge | null {
+  const over = sum(entries) - goal;
+  const longest = Math.max(0, ...entries.slice(0, -1).map(({ tokens }) => tokens));
+  if (over <= 0 || longest <= 2 * SHORTEST_ENTRY) return null;
+  const first = entries.findIndex(({ tokens }) => tokens === longest);
+  return { first, count: 1, maxTokens: Math.max(SHORTEST_ENTRY, Math.floor(longest - over)) };
 }
 
 /**
