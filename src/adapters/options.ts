@@ -3,7 +3,8 @@ import type { PalimpsestClient } from '../contract/client.js';
 import { checkKnown, knownOptions } from '../contract/options.js';
 import { callRecoveryTool, type RecoveryToolName, recoveryTools } from '../contract/recovery-tools.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
-import { invalid, isFailure } from '../errors.js';
+import { invalid } from '../errors.js';
+import { heldContext } from './held.js';
 
 /** The methods that an adapter calls: those of `Palimpsest` or `HttpPalimpsest`. */
 export type AdapterClient = Pick<PalimpsestClient, 'sync' | 'toolResponse' | 'search' | 'expand'>;
@@ -43,15 +44,10 @@ export function syncRequest(
   return { onEdit, policy: { ...own, ...policy } };
 }
 
-/** The context of a session; nothing if the session is new. */
+/** The context of a session, the smallest one if none fits its budget; nothing if the session is new. */
 export async function remembered<Message>(client: AdapterClient, session: string): Promise<Message[]> {
-  try {
-    const { context } = await client.sync<Message>({ session, messages: [] });
-    return context.messages;
-  } catch (error) {
-    if (isFailure(error, 'Store.SessionNotFound')) return [];
-    throw error;
-  }
+  const held = await heldContext<Message, unknown>(client, { session });
+  return held?.context.messages ?? [];
 }
 
 /** Answers a call of a recovery tool in the session, or in the fork that continues it. */

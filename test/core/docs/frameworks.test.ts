@@ -3,15 +3,16 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { document, examplesIn } from '../../support/documents.js';
+import { document, type Example, examplesIn } from '../../support/documents.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
 const pages = ['langchain', 'ai-sdk', 'openai-agents', 'mastra', 'loops'].map((name) => `docs/${name}.md`);
+const isTypeScript = ({ language }: Example): boolean => language === 'ts' || language === 'typescript';
 
 test.each(pages)('%s', (page) => {
   const text = document(page);
-  const [example] = examplesIn(text);
-  expect(example?.line).toBeLessThan(12);
+  const [example] = examplesIn(text).filter(isTypeScript);
+  expect(example?.line).toBeLessThan(16);
   const written = (example?.code ?? '')
     .split('\n')
     .filter((line) => !line.startsWith('import ') && /palimpsest|\bclient\b|\bsession\b/i.test(line));
@@ -21,6 +22,16 @@ test.each(pages)('%s', (page) => {
   expect(window).toMatch(/^\n## At the window\n/);
   const [, file = 'none'] = /`(test\/service\/[\w/.-]+)`/.exec(window) ?? [];
   expect(existsSync(path.join(root, file))).toBe(true);
+});
+
+test.each(pages)('%s names the packages to install, and imports from the client package', (page) => {
+  const text = document(page);
+  const [before = ''] = text.split('```ts', 1);
+  expect(before).toMatch(/palimpsest-client(?:-\d\S*\.tgz\n```|`\]\(library\.md#the-client-package\))/);
+  const imported = examplesIn(text)
+    .filter(isTypeScript)
+    .flatMap(({ code }) => [...code.matchAll(/ from '(palimpsest[^'/]*)/g)].map(([, name]) => name));
+  expect(new Set(imported)).toEqual(new Set(['palimpsest-client']));
 });
 
 test.each([

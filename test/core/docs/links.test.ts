@@ -18,6 +18,20 @@ test.each(documents)('every link of %s has a target', (file) => {
   expect(problems.filter(([, problem]) => problem !== null)).toEqual([]);
 });
 
+test('the package has every document that its documents link to', () => {
+  const { files } = JSON.parse(document('package.json')) as { files: string[] };
+  const isPacked = (name: string): boolean =>
+    files.some((file) => name === file || name.startsWith(`${file}/`));
+  const missing = documents
+    .filter(isPacked)
+    .flatMap((file) =>
+      linksIn(document(file))
+        .map((target) => path.posix.join(path.posix.dirname(file), target.split('#')[0] ?? ''))
+        .filter((name) => documents.includes(name) && !isPacked(name)),
+    );
+  expect(missing).toEqual([]);
+});
+
 test('every document can be reached from README', () => {
   const reached = new Set(['README.md']);
   for (const file of reached)

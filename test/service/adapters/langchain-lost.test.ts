@@ -207,6 +207,26 @@ test('replicas with checkpointers of their own share a session with append, and 
   expect((await sessionsOf('replicas-fork')).length).toBeGreaterThan(1);
 });
 
+test.each([true, false])(
+  'a question follows one that was larger than the window (memory: %s)',
+  async (memory) => {
+    const session = `large-${memory}`;
+    const checkpointer = memory ? undefined : new MemorySaver();
+    const ask = (content: string) =>
+      build({ session, memory, checkpointer, policy: { contextWindow: 8_000 } }).invoke(
+        says(content),
+        thread(session),
+      );
+    const large = 'many words '.repeat(10_000);
+    await ask('Hello.');
+    expect(await failure(ask(large))).toMatchObject({ type: 'Budget.Unreachable' });
+    await ask('Again.');
+    const log = await told(session);
+    expect(log).toHaveLength(5);
+    expect([log[0], ...log.slice(2, 4)]).toEqual(['Hello.', large, 'Again.']);
+  },
+);
+
 test('a first run without messages is refused', async () => {
   const agent = build({ checkpointer: new MemorySaver() });
   expect(await failure(agent.invoke({ messages: [] }, thread('empty')))).toMatchObject({

@@ -214,8 +214,8 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
         files: ['http-client/index.ts', 'adapters/mastra.ts'].map((file) => path.join(src, file)),
       });
       const paths = {
-        'palimpsest/http': [path.join(types, 'http-client/index.d.ts')],
-        'palimpsest/mastra': [path.join(types, 'adapters/mastra.d.ts')],
+        'palimpsest-client': [path.join(types, 'http-client/index.d.ts')],
+        'palimpsest-client/mastra': [path.join(types, 'adapters/mastra.d.ts')],
       };
       await compile('examples.json', {
         compilerOptions: { ...compilerOptions, noEmit: true, exactOptionalPropertyTypes: true, paths },

@@ -49,7 +49,7 @@ async function loopOf(heading: string, url: string): Promise<Loop> {
   const packages = {
     openai: import.meta.resolve('openai'),
     '@anthropic-ai/sdk': import.meta.resolve('@anthropic-ai/sdk'),
-    'palimpsest/http': pathToFileURL(program('src/http-client/index.ts')).href,
+    'palimpsest-client': pathToFileURL(program('src/http-client/index.ts')).href,
   };
   const file = path.join(folder, `${heading.replaceAll(' ', '-')}-${new URL(url).port}.mjs`);
   await writeFile(file, asJavaScript(code, packages));
@@ -105,7 +105,7 @@ afterEach(() => vi.unstubAllEnvs());
 test('the first call takes address and token from the environment, and needs no token', async () => {
   const [example] = examplesIn(document('docs/loops.md'));
   const source = pathToFileURL(program('src/http-client/index.ts')).href;
-  const code = asJavaScript(example?.code ?? '', { 'palimpsest/http': source });
+  const code = asJavaScript(example?.code ?? '', { 'palimpsest-client': source });
   const run = async (name: string, token: string | undefined): Promise<unknown> => {
     vi.stubEnv('PALIMPSEST_URL', server.api.address);
     vi.stubEnv('PALIMPSEST_TOKEN', token);
@@ -129,7 +129,7 @@ describe('a process that ends in the middle of a turn', () => {
     const [, example] = examplesIn(document('docs/loops.md')).filter(({ language }) => language === 'ts');
     const source = pathToFileURL(program('src/http-client/index.ts')).href;
     const file = path.join(folder, 'restart.mjs');
-    await writeFile(file, asJavaScript(example?.code ?? '', { 'palimpsest/http': source }));
+    await writeFile(file, asJavaScript(example?.code ?? '', { 'palimpsest-client': source }));
     const { heldBy, isUnanswered } = (await import(file)) as Restart;
     return { heldBy, isUnanswered, answer: (await loopOf('OpenAI chat completions', url)).answer };
   }
