@@ -15,7 +15,9 @@ export function packageOf(id: string): string {
 
 /** Text with the licence of each package that has modules in the bundle. `modules`: by the path of their file. */
 export function licencesOf(chunks: readonly { modules: object }[]): string {
-  const inside = chunks.flatMap(({ modules }) => Object.keys(modules)).flatMap((file) => folderOf(file) ?? []);
+  const inside = chunks
+    .flatMap(({ modules }) => Object.keys(modules))
+    .flatMap((file) => folderOf(file) ?? []);
   const licences = [...new Set(inside)].map((folder) => {
     const manifest = readFileSync(path.join(folder, 'package.json'), 'utf8');
     const { name, version, license } = JSON.parse(manifest) as Manifest;

@@ -38,7 +38,7 @@ export function sendJson(
 type Encoding = 'gzip' | 'br';
 
 /** The encoding that `Accept-Encoding` prefers; null for none. Of two with the same weight gzip, which is faster. */
-export function encodingFor(accepted: string | undefined): Encoding | null {
+function encodingFor(accepted: string | undefined): Encoding | null {
   const weights = new Map(
     (accepted ?? '').split(',').map((item) => {
       const [name = '', ...parameters] = item.toLowerCase().split(';');

@@ -12,7 +12,7 @@ import { isFailure } from '../errors.js';
 import { packageVersion } from '../runtime/home.js';
 
 /** The methods that the server calls. */
-export type McpSource = RecoverySource & Pick<PalimpsestClient, 'status'>;
+type McpSource = RecoverySource & Pick<PalimpsestClient, 'status'>;
 
 export interface McpSettings {
   /** Opened with the first call; one that fails is opened again with the next call. */

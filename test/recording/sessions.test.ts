@@ -164,6 +164,7 @@ test('compacted once its cache is cold', async () => {
     contextWindow: 32_000,
     trigger: [{ fraction: 0.85 }, { idle: 1_000 }],
     prices: { input: 2, summarizerInput: 0.1 },
+    summary: { mode: 'incremental' },
   };
   await recorder.play(session, policy, 60);
   await expect.poll(async () => (await statusOf(session)).generation).toBe(1);

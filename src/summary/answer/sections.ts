@@ -94,7 +94,7 @@ function headingOf({ fromSeq, throughSeq, days }: LayerRange): string {
 }
 
 /** The line in place of a dropped layer. */
-export const leftOutLine = '- left out for want of room; the archive holds it';
+const leftOutLine = '- left out for want of room; the archive holds it';
 
 /** The line in place of a dropped layer, under its heading. */
 export function leftOut(range: LayerRange): string {

@@ -1,5 +1,11 @@
-import { expect, test } from 'vitest';
-import { encodingFor } from '../../../src/api/send-json.js';
+import fastify from 'fastify';
+import { afterAll, expect, test } from 'vitest';
+import { sendJson } from '../../../src/api/send-json.js';
+
+const server = fastify();
+const json = JSON.stringify('x'.repeat(100_000));
+server.get('/', (request, reply) => sendJson([json], request.headers['accept-encoding'], reply));
+afterAll(() => server.close());
 
 test.each([
   [undefined, null],
@@ -16,6 +22,8 @@ test.each([
   ['identity;q=0.5, gzip', 'gzip'],
   ['deflate, zstd', null],
   ['gzip;q=wrong', 'gzip'],
-])('%s: %s', (accepted, encoding) => {
-  expect(encodingFor(accepted)).toBe(encoding);
+])('%s: %s', async (accepted, encoding) => {
+  const headers = accepted === undefined ? {} : { 'accept-encoding': accepted };
+  const { headers: sent } = await server.inject({ url: '/', headers });
+  expect(sent['content-encoding'] ?? null).toBe(encoding);
 });

@@ -9,7 +9,7 @@ import { validateView } from '../../../src/context/view/validity.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { notesAsAsked } from '../../../src/rehearsal/notes.js';
-import { leftOutLine } from '../../../src/summary/answer/sections.js';
+import { leftOutLine } from '../../support/texts.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 
 const counter = counterFor('chars/4');

@@ -5,7 +5,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../support/pool.js';
-import { leftOutLine } from '../../../src/summary/answer/sections.js';
+import { leftOutLine } from '../../support/texts.js';
 import type { KeptLayer } from '../../../src/summary/ask/layers.js';
 import { shownState } from '../../../src/summary/journal/state.js';
 import { counterFor } from '../../../src/tokens/counter.js';

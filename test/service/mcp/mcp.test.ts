@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { recoveryTools } from '../../../src/contract/recovery-tools.js';
 import { PalimpsestError } from '../../../src/errors.js';
 import { startMcpHttp } from '../../../src/mcp/http.js';
-import { type McpSource, newMcpServer } from '../../../src/mcp/server.js';
+import { type McpSettings, newMcpServer } from '../../../src/mcp/server.js';
 import { startApi } from '../../../src/api/server.js';
 import { CliProcess, runCli, stackEnv } from '../../support/cli.js';
 import { program } from '../../support/compiled.js';
@@ -112,8 +112,8 @@ describe('the tools', () => {
         json: { error: expect.any(String) },
       });
     const away = () => Promise.reject(new PalimpsestError('Store.Unavailable', 'no database'));
-    const gone: McpSource = { search: away, expand: away, toolResponse: away, status: away };
-    const settings = { source: () => Promise.resolve(gone), session };
+    const gone = { search: away, expand: away, toolResponse: away, status: away };
+    const settings: McpSettings = { source: () => Promise.resolve(gone), session };
     const failed = await called(await inMemory(settings), 'search_history', { query: 'x' });
     expect(failed).toMatchObject({ isError: true, json: { error: 'Store.Unavailable: no database' } });
   });

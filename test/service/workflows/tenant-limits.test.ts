@@ -242,8 +242,8 @@ describe.each([
 
   it('used up: calls wait for the inflow', async () => {
     await limit(limits);
-    // One second without inflow for a call.
-    await setLevel(-perMinute / 60);
+    // Five seconds without inflow for a call, longer than the turns take.
+    await setLevel(-perMinute / 12);
     const policy = { ...smallPolicy, memory: { eager: false } };
     await live('waits', policy);
     await stack.palimpsest.settled({ session: 'waits' });
