@@ -175,6 +175,8 @@ describe('a session without a workflow is compacted without another turn', () =>
     await stack.model.waitForRequests(asked + 1);
     await workflowOf(session).terminate('by hand');
     await client.workflow.getHandle(compactionWorkflowId(ids, 1)).terminate('by hand');
+    // Its step gives up the call; an answer before that would still be committed.
+    await expect.poll(() => stack.model.inFlight()).toBe(0);
     stack.model.release();
     expect(await statusOf(session)).toMatchObject({ phase: 'asleep', overdue: null, generation: 0 });
     await letTimePass(session);
