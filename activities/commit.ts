@@ -9,7 +9,7 @@ import { economicsOf } from '../src/limits/economics.js';
 import { type Limits, marksAfter } from '../src/limits/limits.js';
 import { commitCompaction, PolicyReplaced, type CommitInput } from '../src/store/compactions/commit.js';
 import { findCommitOf, outcomeOf } from '../src/store/compactions/generations.js';
-import { renewHolds, writtenAhead } from '../src/store/compactions/digest-holds.js';
+import { renewHolds } from '../src/store/compactions/digest-holds.js';
 import { replaced, type SessionRow } from '../src/store/sessions/session-row.js';
 import { asksForNothing } from '../src/store/sessions/overdue.js';
 import { loadSession } from '../src/store/sessions/sessions.js';
@@ -79,9 +79,6 @@ export async function commitNow(
   request: CommitRequest,
   signal: AbortSignal,
 ): Promise<Committed | RepairWanted> {
-  const { pool } = dependencies;
-  const { tenant, session, runId } = request;
-  await renewHolds(pool, { tenant, session, runId, forMs: committingMs });
   for (let replaced = 0; replaced < mostReplaced; replaced++) {
     try {
       const answer = await acceptAndCommit(dependencies, request, signal);
@@ -120,9 +117,17 @@ async function acceptAndCommit(
   signal: AbortSignal,
 ): Promise<CompactionOutcome | RepairWanted> {
   const { pool, now, metrics } = dependencies;
-  const already = await findCommitOf(pool, idsOf(request), request.runId);
+  const { tenant, session: id, runId } = request;
+  const holder = { tenant, session: id, runId, forMs: committingMs };
+  const loading = loadReplacement(dependencies, request, signal);
+  const [already] = await Promise.all([
+    findCommitOf(pool, idsOf(request), runId),
+    renewHolds(pool, holder),
+    // To a run that has committed, its plan is stale.
+    loading.catch(() => undefined),
+  ]);
   if (already) return outcomeOf(already);
-  const { session, input } = await loadReplacement(dependencies, request, signal);
+  const { session, input } = await loading;
   const ids: SessionIds = { ...idsOf(request), incarnation: session.incarnation };
   // Compactions started by an earlier version do not say which session they read.
   if (request.incarnation === undefined && session.createdAt.getTime() > request.startedAt)
@@ -133,6 +138,7 @@ async function acceptAndCommit(
   const failure = failureOf(request);
   const commitInput = {
     ...replacementToStore(made, request, input),
+    tokenizer: session.tokenizer,
     policyVersion: session.policyVersion,
     exhausted: made.missed ? exhaustedMark(session, made, input.limits) : null,
     failure: failure && failureToStore(failure, input.policy, session, now()),
@@ -161,8 +167,7 @@ async function costsOf(
   // A snapshot that a journal took over is kept with its generation.
   const written = (layers ?? []).flatMap(({ key }) => (key.startsWith(snapshotKey) ? [] : [key]));
   const digestKeys = [...new Set([...digests, ...written])];
-  const ahead = await writtenAhead(pool, ids);
-  const keys = [...new Set([...digestKeys, ...paid, ...ahead])];
+  const keys = [...new Set([...digestKeys, ...paid])];
   const usage = await paidFor(pool, ids, plan.baseGeneration + 1, keys);
   const modelMs = spanned(modelSpans);
   const headTokens = head?.tokens.reduce((sum, tokens) => sum + tokens, 0) ?? 0;
@@ -216,7 +221,7 @@ function replacementToStore(
   { view, missed, ...replacement }: Replacement,
   { plan, method, written, workflowId, runId, chunksByRule, chunkFailure }: CommitRequest,
   { policy, limits }: ReplacementInput,
-): Omit<CommitInput, 'digestKeys' | 'usage'> {
+): Omit<CommitInput, 'tokenizer' | 'digestKeys' | 'usage'> {
   return {
     ...replacement,
     baseGeneration: plan.baseGeneration,

@@ -7,7 +7,7 @@ import { isAbort } from '../src/llm/classify.js';
 import type { SummaryAnswer } from '../src/llm/exchange.js';
 import type { Metrics } from '../src/process/metrics.js';
 import { aheadRun, holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
-import { storeDigest, type DigestRow } from '../src/store/compactions/digests.js';
+import { storeDigest } from '../src/store/compactions/digests.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { isDrawnAgain } from '../src/temporal/failures.js';
 import type { AskingOfSession } from './asking.js';
@@ -165,7 +165,7 @@ async function counted(
 /** A brief outage of the database must not make the same answer cost twice. */
 const storingMs = 30_000;
 
-async function storePaid(signal: AbortSignal, store: () => Promise<DigestRow>): Promise<DigestRow> {
+async function storePaid<Stored>(signal: AbortSignal, store: () => Promise<Stored>): Promise<Stored> {
   const until = Date.now() + storingMs;
   for (;;) {
     try {

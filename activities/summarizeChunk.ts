@@ -46,19 +46,19 @@ async function digestOf(
 ): Promise<DigestRef> {
   const { pool } = dependencies;
   const { fromSeq, throughSeq } = step.chunk;
-  const [asking, members, previous] = await Promise.all([
-    askingFor(dependencies, payer, summarizer, attempt.signal, step.notes ? 'journal' : 'snapshot'),
+  const { notes } = step;
+  const [asking, members, previous, state] = await Promise.all([
+    askingFor(dependencies, payer, summarizer, attempt.signal, notes ? 'journal' : 'snapshot'),
     readMembers(pool, payer, fromSeq, throughSeq),
     step.fold ? previousOf(dependencies, payer, step.foldGeneration) : null,
+    notes ? stateOf(dependencies, payer, payer.baseGeneration) : '',
   ]);
   const originals = () => readMessages(pool, payer, fromSeq, throughSeq);
   try {
-    const { notes } = step;
     if (!notes) {
       const question = await chunkQuestion(asking, step, members, previous, originals);
       return await answerOnce(dependencies, asking, question, payer, attempt, meanwhile);
     }
-    const state = await stateOf(dependencies, payer, payer.baseGeneration);
     const around = () => aroundOf(dependencies, payer, notes, state);
     const question = await notesQuestion(asking, step, members, around, originals);
     const digest = await answerOnce(dependencies, asking, question, payer, attempt, meanwhile);

@@ -46,6 +46,7 @@ export async function commitInput(pool: Pool, ids: SessionIds, throughSeq: numbe
   const evicted = throughSeq - session.throughSeq;
   return {
     baseGeneration: session.generation,
+    tokenizer: session.tokenizer,
     reason: 'trigger',
     method: 'extractive',
     throughSeq,

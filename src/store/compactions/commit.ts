@@ -3,21 +3,20 @@ import type { Head, Reduction } from '../../context/view/view.js';
 import { PalimpsestError } from '../../errors.js';
 import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer, Layer } from '../../summary/ask/layers.js';
-import { counterFor } from '../../tokens/counter.js';
+import { counterFor, type TokenizerName } from '../../tokens/counter.js';
 import { insertArchivePart } from './archive.js';
 import { aheadRun, releaseHolds } from './digest-holds.js';
 import { linkDigests, storeRuleLayer } from './digests.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { insertReductions } from './reductions.js';
-import { and, eq, sql } from 'drizzle-orm';
-import { archiveParts, compactions } from '../schema/compactions.js';
+import { and, eq } from 'drizzle-orm';
+import { compactions } from '../schema/compactions.js';
 import { cleared, lockSession, updateSession } from '../sessions/session-table.js';
-import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { liveSizes } from '../sessions/recount.js';
 import { storable } from '../connection/values.js';
-import { withSession, type Transaction } from '../connection/transaction.js';
+import { prepared, withSession, type Transaction } from '../connection/transaction.js';
 
 /** An accepted compaction, which is committed as a whole or not at all. */
 export interface CommitInput {
@@ -25,6 +24,8 @@ export interface CommitInput {
   baseGeneration: number;
   /** The version of the policy that gave its sizes. The commit is refused if the session has a newer one. Absent: not compared. */
   policyVersion?: number;
+  /** Counts the stored texts. */
+  tokenizer: TokenizerName;
   reason: string;
   method: 'model' | 'extractive' | 'none';
   /** Last evicted seq; that of the base generation if only reductions are committed. */
@@ -94,14 +95,14 @@ export async function commitCompaction(
   ids: SessionIds,
   input: CommitInput,
 ): Promise<CompactionRow> {
-  const { tokenizer, incarnation } = await loadSession(pool, ids);
   const snapshot = input.snapshot === null ? null : storable(input.snapshot);
   const state = input.state ? storable(input.state) : null;
-  const count = (text: string | null) => (text === null ? 0 : counterFor(tokenizer).count(text));
+  const count = (text: string | null) => (text === null ? 0 : counterFor(input.tokenizer).count(text));
   const sizes = { snapshotTokens: count(snapshot), stateTokens: count(state) };
   return withSession(pool, ids, async (tx) => {
-    const session = await lockSession(tx, { ...ids, incarnation });
-    const already = await ownCommit(tx, ids, input.runId);
+    const session = await lockSession(tx, ids);
+    const isFirst = session.generation === input.baseGeneration;
+    const already = isFirst ? null : await ownCommit(tx, ids, input.runId);
     if (already) return already;
     refuseStale(session, input);
     return store(tx, session, { ...input, snapshot, state, ...sizes });
@@ -172,7 +173,7 @@ async function store(
   await insertReductions(tx, { ...session, generation }, 0, 1, input.reductions);
   for (const layer of input.newLayers ?? []) await storeRuleLayer(tx, session, generation, layer);
   await linkDigests(tx, session, generation, input.digestKeys);
-  for (const run of [input.runId, aheadRun]) await releaseHolds(tx.query, session, run);
+  await releaseHolds(tx.query, session, input.runId, aheadRun);
   await updateSession(tx, session, {
     ...failuresAfter(session, input),
     generation,
@@ -243,22 +244,19 @@ async function ownCommit({ db }: Transaction, ids: SessionIds, runId: string): P
 
 /** The highest part number of the session, and the number of parts along the chain that ends at its present head. */
 async function partsSoFar(
-  { db }: Transaction,
+  { query }: Transaction,
   { tenant, session, generation }: SessionRow,
 ): Promise<{ lastPart: number; parentParts: number }> {
-  const [last] = await db
-    .select({ part: sql<number>`coalesce(max(${archiveParts.part}), 0)` })
-    .from(archiveParts)
-    .where(and(eq(archiveParts.tenantId, tenant), eq(archiveParts.sessionId, session)));
-  const [parent] = await db
-    .select({ parts: compactions.parts })
-    .from(compactions)
-    .where(
-      and(
-        eq(compactions.tenantId, tenant),
-        eq(compactions.sessionId, session),
-        eq(compactions.generation, generation),
-      ),
-    );
-  return { lastPart: last?.part ?? 0, parentParts: parent?.parts ?? 0 };
+  const [parts] = await query<{ lastPart: number; parentParts: number }>(partsStatement, [
+    ...[tenant, session, generation],
+  ]);
+  return parts ?? { lastPart: 0, parentParts: 0 };
 }
+
+const partsStatement = prepared(
+  'parts',
+  `select coalesce((select parts from palimpsest.compactions
+       where tenant_id = $1 and session_id = $2 and generation = $3), 0) as "parentParts",
+     coalesce((select max(part) from palimpsest.archive_parts
+       where tenant_id = $1 and session_id = $2), 0) as "lastPart"`,
+);

@@ -18,13 +18,18 @@ export interface Holder extends SessionIds {
 }
 
 /** Parameters: tenant, session, run, seconds. */
-const holdAll = (keys: string): string => `
+export const holdAll = (keys: string): string => `
   insert into palimpsest.digest_holds (tenant_id, key, session_id, run_id, held_until)
   select $1, key, $2, $3, now() + make_interval(secs => $4) from ${keys}
   on conflict (tenant_id, session_id, run_id, key) do update
     set held_until = greatest(digest_holds.held_until, excluded.held_until)`;
 
-const parameters = ({ tenant, session, runId, forMs }: Holder) => [tenant, session, runId, forMs / 1_000];
+export const holdParameters = ({ tenant, session, runId, forMs }: Holder) => [
+  tenant,
+  session,
+  runId,
+  forMs / 1_000,
+];
 
 /**
  * Finds the digest under this key and holds it. Returns its tokens; null if none is stored, or the session was
@@ -45,7 +50,7 @@ export async function holdDigest(
        where tenant_id = $1 and key = $5 and exists (select from alive) for key share
      ), held as (${holdAll('found')})
      select tokens from found`,
-    [...parameters(holder), key],
+    [...holdParameters(holder), key],
   );
   return found ?? null;
 }
@@ -53,7 +58,7 @@ export async function holdDigest(
 /** Holds a digest that this transaction has stored or seen. */
 export async function addHold(query: Query, holder: Holder, key: string): Promise<void> {
   const stored = 'palimpsest.digests where tenant_id = $1 and key = $5';
-  await query(holdAll(stored), [...parameters(holder), key]);
+  await query(holdAll(stored), [...holdParameters(holder), key]);
 }
 
 /** Extends the holds of a run that continues. */
@@ -63,30 +68,19 @@ export async function renewHolds(pool: Pool, holder: Holder): Promise<void> {
     holder,
     `update palimpsest.digest_holds set held_until = greatest(held_until, now() + make_interval(secs => $4))
      where tenant_id = $1 and session_id = $2 and run_id = $3`,
-    parameters(holder),
+    holdParameters(holder),
   );
 }
 
-/** Keys of the digests written ahead since the last commit. */
-export async function writtenAhead(pool: Pool, { tenant, session }: SessionIds): Promise<string[]> {
-  const rows = await read<{ key: string }>(
-    pool,
-    { tenant },
-    'select key from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id = $3',
-    [tenant, session, aheadRun],
-  );
-  return rows.map(({ key }) => key);
-}
-
-/** Releases the holds of a run that has ended. */
+/** Releases the holds of runs that have ended. */
 export async function releaseHolds(
   query: Query,
   { tenant, session }: SessionIds,
-  runId: string,
+  ...runs: string[]
 ): Promise<void> {
   await query(
-    'delete from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id = $3',
-    [tenant, session, runId],
+    'delete from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id = any($3)',
+    [tenant, session, runs],
   );
 }
 

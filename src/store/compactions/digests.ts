@@ -1,14 +1,14 @@
-import { and, eq, inArray, sum } from 'drizzle-orm';
+import { and, eq } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { PalimpsestError } from '../../errors.js';
 import { forgetLeases } from './digest-leases.js';
-import { addHold, unheld, type Holder } from './digest-holds.js';
+import { addHold, aheadRun, holdAll, holdParameters, unheld, type Holder } from './digest-holds.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import { compactionDigests, digests } from '../schema/digests.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { keepSession } from '../sessions/session-table.js';
 import { storable } from '../connection/values.js';
-import { read, readWith, withTransaction, type Transaction } from '../connection/transaction.js';
+import { prepared, read, readWith, withTransaction, type Transaction } from '../connection/transaction.js';
 
 type Columns = typeof digests.$inferSelect;
 
@@ -35,62 +35,86 @@ export async function storeDigest(
   pool: Pool,
   digest: Omit<DigestRow, 'createdAt'>,
   { holder, incarnation }: { holder?: Holder; incarnation?: string } = {},
-): Promise<DigestRow> {
-  const { tenant, text, ...row } = digest;
-  return withTransaction(pool, digest, async ({ db, query }) => {
-    // A model may answer after its session was erased. In this case the answer is not stored.
-    await keepSession({ query }, { tenant, session: row.payerSession, incarnation });
-    const [stored] = await db
-      .insert(digests)
-      .values({ tenantId: tenant, text: storable(text), ...row })
-      .onConflictDoNothing()
-      .returning();
-    if (holder) await addHold(query, holder, row.key);
-    if (stored) return toDigest(stored);
-    const [winner] = await db
-      .select()
-      .from(digests)
-      .where(and(eq(digests.tenantId, tenant), eq(digests.key, row.key)));
-    if (winner) return toDigest(winner);
-    throw new PalimpsestError('Store.Unavailable', `digest ${row.key} expired while it was being stored`, {
-      hint: 'Try again.',
-    });
+): Promise<{ text: string; tokens: number }> {
+  const { tenant, key, tokens, calls, inputTokens, outputTokens, payerSession, payerGeneration } = digest;
+  const text = storable(digest.text);
+  const held = holder ? holdParameters(holder) : [tenant, null, null, null];
+  const stored = await read(pool, { tenant }, storeStatement, [
+    ...held,
+    ...[key, text, tokens, calls, inputTokens, outputTokens, payerSession, payerGeneration],
+    incarnation,
+  ]);
+  return stored.length > 0 ? { text, tokens } : findStored(pool, digest, { holder, incarnation });
+}
+
+/** A model may answer after its session was erased. In this case the answer is not stored. */
+const storeStatement = prepared(
+  'store_digest',
+  `with alive as (
+     select 1 from palimpsest.sessions
+     where tenant_id = $1 and session_id = $11 and ($13::uuid is null or incarnation = $13) for key share
+   ), stored as (
+     insert into palimpsest.digests
+       (tenant_id, key, text, tokens, calls, input_tokens, output_tokens, payer_session, payer_generation)
+     select $1, $5, $6, $7, $8, $9, $10, $11, $12 from alive
+     on conflict do nothing
+     returning key
+   ), held as (${holdAll('stored where $3::text is not null')})
+   select 1 from stored`,
+);
+
+/** Holds and returns the answer that another writer stored first. Throws as `storeDigest` does. */
+async function findStored(
+  pool: Pool,
+  { tenant, key, payerSession: session }: Omit<DigestRow, 'createdAt'>,
+  { holder, incarnation }: { holder?: Holder; incarnation?: string },
+): Promise<{ text: string; tokens: number }> {
+  return withTransaction(pool, { tenant }, async ({ query }) => {
+    await keepSession({ query }, { tenant, session, incarnation });
+    const [winner] = await query<{ text: string; tokens: number }>(
+      'select text, tokens from palimpsest.digests where tenant_id = $1 and key = $2 for key share',
+      [tenant, key],
+    );
+    if (!winner)
+      throw new PalimpsestError('Store.Unavailable', `digest ${key} expired while it was being stored`, {
+        hint: 'Try again.',
+      });
+    if (holder) await addHold(query, holder, key);
+    return winner;
   });
 }
 
+export interface Paid extends Record<string, unknown> {
+  modelCalls: number;
+  modelInputTokens: number;
+  modelOutputTokens: number;
+}
+
 /**
- * The cost of the digests among `keys` that this session paid for while it prepared this generation. The others existed
- * before.
+ * The cost of the digests among `keys`, and of those written ahead since the last commit, that this session paid for while it
+ * prepared this generation. The others existed before.
  */
 export async function paidFor(
   pool: Pool,
   ids: SessionIds,
   generation: number,
   keys: readonly string[],
-): Promise<{ modelCalls: number; modelInputTokens: number; modelOutputTokens: number }> {
-  const [paid] = await readWith(pool, ids, (db) =>
-    db
-      .select({
-        modelCalls: sum(digests.calls).mapWith(Number),
-        modelInputTokens: sum(digests.inputTokens).mapWith(Number),
-        modelOutputTokens: sum(digests.outputTokens).mapWith(Number),
-      })
-      .from(digests)
-      .where(
-        and(
-          eq(digests.tenantId, ids.tenant),
-          inArray(digests.key, [...keys]),
-          eq(digests.payerSession, ids.session),
-          eq(digests.payerGeneration, generation),
-        ),
-      ),
-  );
-  return {
-    modelCalls: paid?.modelCalls ?? 0,
-    modelInputTokens: paid?.modelInputTokens ?? 0,
-    modelOutputTokens: paid?.modelOutputTokens ?? 0,
-  };
+): Promise<Paid> {
+  const [paid] = await read<Paid>(pool, ids, paidStatement, [ids.tenant, ids.session, generation, keys]);
+  return paid ?? { modelCalls: 0, modelInputTokens: 0, modelOutputTokens: 0 };
 }
+
+const paidStatement = prepared(
+  'paid_for',
+  `select coalesce(sum(calls), 0)::bigint as "modelCalls", coalesce(sum(input_tokens), 0)::bigint as "modelInputTokens",
+     coalesce(sum(output_tokens), 0)::bigint as "modelOutputTokens"
+   from palimpsest.digests
+   where tenant_id = $1 and payer_session = $2 and payer_generation = $3 and key in (
+     select unnest($4::text[])
+     union
+     select key from palimpsest.digest_holds
+     where tenant_id = $1 and session_id = $2 and run_id = '${aheadRun}')`,
+);
 
 export interface PaidTowards {
   session: string;
@@ -147,20 +171,17 @@ const mostExpired = 500;
  * number. Also deletes holds and leases that expired long ago.
  */
 export async function expireDigests(pool: Pool, tenant: string, olderThanMs: number): Promise<number> {
+  const old = await read<{ key: string }>(pool, { tenant }, expiredStatement, [tenant, olderThanMs / 1_000]);
+  if (old.length === 0) return 0;
   return withTransaction(pool, { tenant }, async ({ query }) => {
-    const old = await query<{ key: string }>(
-      `select key from palimpsest.digests d
-       where d.tenant_id = $1 and d.created_at < now() - make_interval(secs => $2) and ${unused('d')}
-       order by d.created_at limit ${mostExpired} for update skip locked`,
-      [tenant, olderThanMs / 1_000],
+    const locked = await query<{ key: string }>(
+      `select key from palimpsest.digests where tenant_id = $1 and key = any($2) order by key for update skip locked`,
+      [tenant, old.map(({ key }) => key)],
     );
-    await query('delete from palimpsest.digest_holds where tenant_id = $1 and held_until < now()', [tenant]);
-    await query(forgetLeases, [tenant]);
-    if (old.length === 0) return 0;
     // The second check runs under the locks: a compaction may have begun to use a digest since the first one.
     const gone = await query(
       `delete from palimpsest.digests d where d.tenant_id = $1 and d.key = any($2) and ${unused('d')} returning 1`,
-      [tenant, old.map(({ key }) => key)],
+      [tenant, locked.map(({ key }) => key)],
     );
     return gone.length;
   });
@@ -170,6 +191,15 @@ export async function expireDigests(pool: Pool, tenant: string, olderThanMs: num
 const unused = (digest: string): string =>
   `not exists (select from palimpsest.compaction_digests used
      where used.tenant_id = ${digest}.tenant_id and used.key = ${digest}.key) and ${unheld(digest)}`;
+
+const expiredStatement = prepared(
+  'expired_digests',
+  `with holds as (delete from palimpsest.digest_holds where tenant_id = $1 and held_until < now()),
+     leases as (${forgetLeases})
+   select key from palimpsest.digests d
+   where d.tenant_id = $1 and d.created_at < now() - make_interval(secs => $2) and ${unused('d')}
+   order by d.created_at limit ${mostExpired}`,
+);
 
 /** Protects these digests from deletion. Throws `Store.DigestGone` if a digest is missing. */
 export async function linkDigests(

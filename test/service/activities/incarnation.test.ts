@@ -77,7 +77,9 @@ function heldUp(meanwhile: () => Promise<void>): { stopped: Pool; wasHeldUp: () 
     await meanwhile();
   };
   const begins = (statement: unknown) =>
-    /^(\{"text":)?"\s*(begin|insert|update|delete)/i.test(JSON.stringify(statement));
+    /^"begin\b|"text":.*\b(begin|insert into|update palimpsest|delete from)\b/i.test(
+      JSON.stringify(statement),
+    );
   stopped.on('connect', (client) => {
     const { query } = client;
     Object.assign(client, {
@@ -99,11 +101,16 @@ const failure = { type: 'Llm.Unavailable', message: marker, retryAt: new Date(0)
 const reduction = { fromSeq: 2, throughSeq: 2, kind: 'message', body: '{}', tokens: 1 } as const;
 
 const writers: Writer[] = [
-  { name: 'a commit', write: (stopped, ids) => compactThrough(stopped, ids, 6) },
+  {
+    name: 'a commit',
+    write: async (stopped, ids) => compactThrough(stopped, await loadSession(stopped, ids), 6),
+  },
   {
     name: 'a commit of reductions',
-    write: (stopped, ids) =>
-      compactThrough(stopped, ids, 0, { snapshot: null, head: null, evicted: 0, reductions: [reduction] }),
+    write: async (stopped, ids) =>
+      compactThrough(stopped, await loadSession(stopped, ids), 0, {
+        ...{ snapshot: null, head: null, evicted: 0, reductions: [reduction] },
+      }),
   },
   {
     name: 'what a model wrote',
