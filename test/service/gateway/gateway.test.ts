@@ -373,6 +373,10 @@ describe('access', () => {
     [{ 'x-palimpsest-session': 'x'.repeat(300) }, 'headers.x-palimpsest-session'],
     [{ 'x-palimpsest-on-edit': 'keep' }, 'x-palimpsest-on-edit'],
     [{ 'x-palimpsest-recovery': 'maybe' }, 'x-palimpsest-recovery'],
+    [
+      { 'X-Palimpsest-Sesion': 'right' },
+      'no header x-palimpsest-sesion. Its headers are x-palimpsest-session, ',
+    ],
   ])('headers %j are refused', async (wrong, named) => {
     const { address } = await gateway();
     const { status, json } = await send(`${address}${completions}`, {
@@ -450,10 +454,15 @@ describe('only the upstreams of the list are reached', () => {
             forwarded: 'host=evil.example',
             'x-original-url': 'http://evil.example/',
           },
-          ...{ 'x-palimpsest-upstream': 'http://evil.example/', 'x-rewrite-url': '/admin' },
+          'x-rewrite-url': '/admin',
         },
       },
       200,
+    ],
+    [
+      'a header of ours that is none',
+      { path: '/v1/models', headers: { 'x-palimpsest-upstream': 'evil' } },
+      400,
     ],
   ])('%s', async (_, { path, headers = {} }, status) => {
     const { address } = await gateway();
