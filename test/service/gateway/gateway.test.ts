@@ -22,6 +22,7 @@ import {
   sessionHeaders,
   user,
 } from '../../support/gateway.js';
+import { search } from '../../support/long-conversation.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import { say, startUpstream, type UpstreamServer } from '../../support/upstream.js';
 import { Way } from '../../support/way.js';
@@ -223,6 +224,34 @@ describe('with a session', () => {
     const second = await send(`${address}${completions}`, { body: bodyOf(list), headers });
     expect(second.headers['x-palimpsest-session']).toBeUndefined();
     expect(await replayed('last')).toEqual([user('One.'), answer, user('Two.')]);
+  });
+
+  test('also if the model called a tool of ours that the client answers', async () => {
+    const { address } = await gateway({ answerAfterMs: 20 });
+    const headers = sessionHeaders('own-search', { 'x-palimpsest-recovery': 'off' });
+    upstream.reply(() => ({ text: 'Hello.', calls: [search] }));
+    await send(`${address}${completions}`, { body: bodyOf([user('One.')]), headers });
+    await expect.poll(() => replayed('own-search')).toHaveLength(2);
+    const called = { name: search.name, arguments: JSON.stringify(search.args, null, 1) };
+    const list = [
+      user('One.'),
+      {
+        ...{ role: 'assistant', content: [{ type: 'text', text: 'Hello.' }], name: 'bot' },
+        tool_calls: [{ id: search.id, type: 'function', function: called }],
+      },
+      { role: 'tool', tool_call_id: search.id, content: 'No such tool.' },
+    ];
+    upstream.reply(() => ({ text: 'Sorry.' }));
+    for (const more of [[], [assistant('Sorry.'), user('Two.')]]) {
+      const { headers: given } = await send(`${address}${completions}`, {
+        ...{ body: bodyOf([...list, ...more]), headers },
+      });
+      expect(given['x-palimpsest-session']).toBeUndefined();
+    }
+    expect(await replayed('own-search')).toMatchObject([
+      ...[{ role: 'user' }, { role: 'assistant', refusal: null }, { role: 'tool' }],
+      ...[{ content: 'Sorry.' }, { content: 'Two.' }],
+    ]);
   });
 
   test('the last answers are stored when the gateway stops', async () => {
