@@ -338,11 +338,13 @@ class Conversation {
 
   #answerTo({ name, arguments: given }: Call): Promise<string> {
     const { client } = this.#exchange;
-    const { session, as } = this.#begun;
-    return as('heavy', () => callRecoveryTool(client, session, name, given)).catch((error: unknown) => {
-      if (isFailure(error)) return unreadable;
-      throw error;
-    });
+    const begun = this.#begun;
+    return begun
+      .as('heavy', () => callRecoveryTool(client, begun.session, name, given))
+      .catch((error: unknown) => {
+        if (isFailure(error)) return unreadable;
+        throw error;
+      });
   }
 
   /** Shortens the context, then the newest results. Returns false if the next request has too much all the same. */
