@@ -70,7 +70,10 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env, folder: string 
   }
   for (const [name, read] of Object.entries(secrets)) change(given, name.split('.'), read);
   const parsed = configSchema.safeParse(given);
-  if (!parsed.success) throw located(complain(parsed.error, configSchema, given, ''), fromEnvironment, file);
+  if (!parsed.success) {
+    const error = complain(parsed.error, configSchema, given, '', Object.keys(secrets));
+    throw located(error, fromEnvironment, file);
+  }
   const { policy, policyFile, dataDir, cacheDir, ...read } = parsed.data;
   /** Paths in the configuration file are relative to the file's folder. */
   const resolved = (name: string, value: string | undefined): string | undefined =>

@@ -153,7 +153,7 @@ const upstreamUrl = z.string().refine(
   },
 );
 
-/** Keys by name. Null stands for a value of another form, which no error repeats. */
+/** Keys by name. Null stands for a value of another form. */
 const keysBy = (name: string, key: z.ZodString) =>
   z
     .record(z.string().min(1), key)

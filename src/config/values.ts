@@ -52,7 +52,7 @@ export const lowerCase = (value: unknown): unknown => text(value)?.toLowerCase()
 /** Replaces the hash of a token that is too easy to guess. */
 export const weakToken = 'weak';
 
-/** `tenant:token`, `{tenant, token}` or `{tenant, sha256}`. Any other value becomes null, so that no error repeats it. */
+/** `tenant:token`, `{tenant, token}` or `{tenant, sha256}`. Any other value becomes null. */
 function tokenOf(entry: unknown): unknown {
   const hashed = (token: string): string =>
     tokenBits(token) < leastTokenBits ? weakToken : createHash('sha256').update(token).digest('hex');
@@ -71,7 +71,7 @@ function tokensOf(value: unknown): unknown {
   return Array.isArray(entries) ? entries.map(tokenOf) : null;
 }
 
-/** `id:key,…`, or a list of `id:key` or `{id, key}`. Any other entry becomes null, so that no error repeats it. */
+/** `id:key,…`, or a list of `id:key` or `{id, key}`. Any other entry becomes null. */
 function payloadKeysOf(value: unknown): unknown {
   const entries = listOf(value);
   if (!Array.isArray(entries)) return null;
@@ -82,22 +82,22 @@ function payloadKeysOf(value: unknown): unknown {
   });
 }
 
-/** `name:key,…`, or an object of keys by name. Any other value becomes null, so that no error repeats it. */
+/** `name:key,…`, or an object of keys by name. Any other text or list becomes null. */
 function keysOf(value: unknown): unknown {
   const entries = listOf(value);
-  if (!Array.isArray(entries)) return value;
+  if (typeof entries !== 'object' || entries === null) return entries;
+  if (!Array.isArray(entries))
+    return Object.fromEntries(Object.entries(entries).map(([name, key]) => [name, secretOf(key)]));
   const keys = entries.map((entry: unknown) => /^([^:]+):(.*)$/.exec(String(entry))?.slice(1));
   return keys.every((one) => one !== undefined) ? Object.fromEntries(keys) : null;
 }
 
+/** A file may have a number as a text without quotes. One that is not exact has lost digits. */
 function secretOf(value: unknown): unknown {
-  return typeof value === 'string' || typeof value === 'number' ? String(value) : null;
+  return Number.isSafeInteger(value) ? String(value) : value;
 }
 
-/**
- * Settings that contain secrets, by their place. They are converted before the schema checks them, so that no error
- * repeats their value.
- */
+/** Settings that contain secrets, by their place, each with its conversion. No error repeats their values. */
 export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
   databaseUrl: secretOf,
   maintenanceUrl: secretOf,

@@ -19,7 +19,7 @@ export function parseYaml(text: string): Read {
   const [error] = document.errors;
   const { line, col } = lineCounter.linePos(error?.pos[0] ?? 0);
   const { parsed, problem } = error
-    ? { parsed: undefined, problem: `line ${line}, column ${col}: ${error.message}` }
+    ? { parsed: undefined, problem: `line ${line}, column ${col}: ${withoutSource(error.message)}` }
     : valueOf(document);
   return {
     parsed,
@@ -40,6 +40,12 @@ function valueOf(document: Document): Pick<Read, 'parsed' | 'problem'> {
   try {
     return { parsed: document.toJS(), problem: undefined };
   } catch (error) {
-    return { parsed: undefined, problem: error instanceof Error ? error.message : String(error) };
+    return {
+      parsed: undefined,
+      problem: withoutSource(error instanceof Error ? error.message : String(error)),
+    };
   }
 }
+
+/** A message of the parser without the text that it quotes at its end: a password such as `*x` reads as an alias. */
+const withoutSource = (message: string): string => message.replace(/(?<=[\w)]): .*$/s, '');

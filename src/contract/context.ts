@@ -138,8 +138,8 @@ export const sessionContext = component(
       ),
     tokens: z.number().describe('Tokens of `messages`, without the overhead of the request.'),
     breakdown: contextBreakdown.describe('`tokens` by part.'),
-    budget: z.number(),
-    window: z.number(),
+    budget: z.number().describe('Maximum of `tokens`.'),
+    window: z.number().describe('Maximum number of tokens of a request and its answer, as counted here.'),
     etag: z.string().describe('Changes whenever another field of this answer changes.'),
   }),
   {

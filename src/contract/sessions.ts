@@ -259,7 +259,21 @@ export const status = component(
     messages: z.int().describe('Messages in the log.'),
     liveMessages: z.int().describe('Messages in the context.'),
     tokens: z.number().describe('Tokens of the context.'),
-    window: z.object({ tokens: z.number(), source: z.string() }),
+    window: z
+      .object({
+        tokens: z
+          .number()
+          .describe(
+            'As counted here, like all sizes of this answer: `given` divided by `calibration.applied`.',
+          ),
+        given: z.number().describe("In the provider's tokens."),
+        source: z
+          .string()
+          .describe(
+            'Source of `given`: `explicit` (the policy), `model` (the registered window of the model) or `fallback`.',
+          ),
+      })
+      .describe('Maximum number of tokens of a request and its answer.'),
     budget: z.number().describe('Maximum number of context tokens.'),
     ...memory,
     measureAt: z
@@ -333,7 +347,7 @@ export const status = component(
         ...{ system: 0, head: 0, carried: 0, tail: 31 },
         parts: { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0 },
       },
-      window: { tokens: 32_768, source: 'fallback' },
+      window: { tokens: 32_768, given: 32_768, source: 'fallback' },
       ...{ phase: 'idle', overdue: null, paused: false, compaction: null, exhausted: null },
       ...{ retryAt: null, lastError: null, skippedPins: [], rejectedTurns: [] },
       ...{ policy: {}, knobs: [], policyVersion: 1 },

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { callRecoveryTool } from '../contract/recovery-tools.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
-import { type Fields, isFields, textOr } from '../formats/content.js';
+import { type Fields, isFields } from '../formats/content.js';
 import { errorBodyOf, saysContextOverflow } from '../llm/refusal.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
 import { withFields } from './fields.js';
@@ -20,7 +20,7 @@ import {
 import type { Answer, Call, Protocol, ReadRequest, StreamEditor } from './protocols/protocol.js';
 import { isRecoveryTool, listOf, sumOfUsage } from './protocols/tools.js';
 import { AnswerReader, kindOf, parsed } from './reader.js';
-import type { Begun } from './session.js';
+import type { Begun, Shortened } from './session.js';
 import type { GatewayClient } from './settings.js';
 import { EventSplitter, jsonIn, type SseEvent } from './sse.js';
 import type { Target } from './upstreams.js';
@@ -55,20 +55,31 @@ export interface Exchange {
   recovered: (tool: string) => void;
 }
 
-/** Throws `Llm.Unavailable` if the upstream cannot be reached; every answer of the upstream passes on. */
-export async function answerRequest(exchange: Exchange): Promise<void> {
+/**
+ * Throws `Llm.Unavailable` if the upstream cannot be reached; every answer of the upstream passes on. `canRepeat`: whether the
+ * request may be repeated with less, if the provider finds it too long.
+ */
+export async function answerRequest(exchange: Exchange, canRepeat = true): Promise<void> {
   const { begun, bytes, recovery } = exchange;
+  const { messages } = begun;
   // The list has all messages: there is nothing to look for.
-  if (begun.messages === null) return pass(exchange, bytes);
-  if (recovery) return new Conversation(exchange, begun.messages).run();
-  return pass(exchange, bodyOf(exchange, begun.messages));
+  if (messages === null) return pass(exchange, bytes, canRepeat);
+  if (recovery) return new Conversation(exchange, { ...begun, messages }).run(canRepeat);
+  return pass(exchange, bodyOf(exchange, messages), canRepeat);
 }
 
 /** Passes the answer on as its bytes come, and keeps a copy. */
-async function pass(exchange: Exchange, body: Buffer): Promise<void> {
+async function pass(exchange: Exchange, body: Buffer, canRepeat: boolean): Promise<void> {
   const { outgoing, own, protocol, begun, mostAnswerBytes, signal } = exchange;
   const answer = await ask(exchange, body, false);
-  if (kindOf(answer) === null) return passOther(exchange, answer, true);
+  if (kindOf(answer) === null) {
+    if (!isRefusal(answer)) return passAnswer(answer, outgoing, own);
+    const refusal = await refusalIn(answer);
+    const most = refusal.isTooLong ? begun.tooLong(begun.tokens) : null;
+    const shorter = canRepeat && most !== null ? await begun.within(most) : null;
+    if (shorter) return answerRequest({ ...exchange, begun: shorter }, false);
+    return passRefusal(exchange, refusal);
+  }
   beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
   const reader = new AnswerReader(answer, protocol, mostAnswerBytes);
   for await (const chunk of answer) {
@@ -84,34 +95,44 @@ async function pass(exchange: Exchange, body: Buffer): Promise<void> {
   outgoing.end();
 }
 
-/** Passes an answer on that is none of the model. A request that the provider found too long is repeated with less, if it can be. */
-async function passOther(exchange: Exchange, answer: IncomingMessage, canRepeat: boolean): Promise<void> {
-  const { outgoing, own, begun, signal } = exchange;
-  const { statusCode = 0 } = answer;
-  if (statusCode < 400) return passAnswer(answer, outgoing, own);
-  const begin = () => {
-    if (!outgoing.headersSent) beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
-  };
-  const held: Buffer[] = [];
+/** An answer that is none of the model. */
+interface Refusal {
+  head: IncomingMessage;
+  /** Its beginning, as it came. */
+  bytes: Buffer;
+  type: string;
+  message: string;
+  /** Whether a shorter request would have been answered. */
+  isTooLong: boolean;
+}
+
+const isRefusal = ({ statusCode = 0 }: IncomingMessage): boolean => statusCode >= 400;
+
+async function refusalIn(head: IncomingMessage): Promise<Refusal> {
+  const chunks: Buffer[] = [];
   let size = 0;
-  for await (const chunk of answer as AsyncIterable<Buffer>) {
+  // The rest can still be passed on.
+  for await (const chunk of head.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    chunks.push(chunk);
     size += chunk.length;
-    held.push(chunk);
-    if (size <= mostOfRefusal) continue;
-    begin();
-    for (const part of held.splice(0)) await write(outgoing, part, signal);
+    if (size > mostOfRefusal) break;
   }
-  const bytes = Buffer.concat(held);
-  const plain = await decompressedWhole(answer, bytes, mostOfRefusal);
+  const bytes = Buffer.concat(chunks);
+  const plain = await decompressedWhole(head, bytes, mostOfRefusal);
   const { code, type, message } = errorBodyOf(parsed(plain) ?? plain.toString('utf8'));
-  if (saysContextOverflow(statusCode, `${code} ${type} ${message}`)) {
-    // The next request may follow at once.
-    begun.tooLong();
-    const shorter = canRepeat && !outgoing.headersSent ? await begun.shorter() : null;
-    if (shorter) return answerRequest({ ...exchange, begun: shorter });
-  }
-  begin();
-  outgoing.end(bytes);
+  const { statusCode = 0 } = head;
+  return {
+    ...{ head, bytes, type: type || 'api_error' },
+    message: message || `The provider answered with status ${statusCode}.`,
+    isTooLong: saysContextOverflow(statusCode, `${code} ${type} ${message}`),
+  };
+}
+
+async function passRefusal({ outgoing, own, signal }: Exchange, { head, bytes }: Refusal): Promise<void> {
+  beginAnswer(outgoing, head, answerHeaders(head.rawHeaders), own);
+  await write(outgoing, bytes, signal);
+  for await (const chunk of head as AsyncIterable<Buffer>) await write(outgoing, chunk, signal);
+  outgoing.end();
 }
 
 async function ask(
@@ -148,8 +169,9 @@ interface Round {
   kind: 'stream' | 'json';
   head: IncomingMessage;
   said: Answer;
-  /** The body of an answer that is no stream, as it came, and its value. */
+  /** The body of an answer that is no stream: as it came, its text, and its value. */
   bytes: Buffer;
+  text: string;
   body: Fields;
 }
 
@@ -158,49 +180,77 @@ class Conversation {
   readonly #exchange: Exchange;
   readonly #tools: Json[];
   readonly #editor: StreamEditor;
-  #context: readonly Json[];
-  /** What the model has said since, and the results of its calls. */
+  /** A call that the request did not offer is none of ours, and passes. */
+  readonly #isOurs = (name: string): boolean => this.#offers && isRecoveryTool(name);
+  #offers = true;
+  #begun: Shortened;
+  /** Tokens of the messages of a request, at most. */
+  #limit: number;
+  /** What the model has said since, with the results of its calls except the newest ones. */
   #said: Json[] = [];
-  #contextTokens: number;
-  #usage: { first: UsageReport | null; sum: Json } = { first: null, sum: null };
+  #results: Result[] = [];
+  /** The first request, and what the provider reports of it. */
+  #first: { begun: Begun; usage: UsageReport | null } | null = null;
+  #usage: Json = null;
 
-  constructor(exchange: Exchange, context: readonly Json[]) {
-    const { protocol, body, begun } = exchange;
+  constructor(exchange: Exchange, begun: Shortened) {
+    const { protocol, body } = exchange;
     this.#exchange = exchange;
-    this.#context = context;
-    this.#contextTokens = begun.tokens;
+    this.#begun = begun;
+    this.#limit = begun.limit;
     this.#tools = [...listOf(body.tools), ...protocol.tools];
-    this.#editor = protocol.editor(isRecoveryTool);
+    this.#editor = protocol.editor(this.#isOurs);
   }
 
-  async run(): Promise<void> {
-    const { outgoing, begun } = this.#exchange;
+  /** `canRepeat`: whether the first request may be repeated with less. */
+  async run(canRepeat: boolean): Promise<void> {
     for (let number = 1; ; number++) {
-      const isLast = number === 2 * mostRounds;
-      const head = await this.#ask(isLast);
-      const kind = kindOf(head);
-      if (kind === null || (outgoing.headersSent && kind === 'json')) {
-        if (!outgoing.headersSent) return passOther(this.#exchange, head, number === 1);
-        const failure = await failureIn(head);
-        if (saysContextOverflow(head.statusCode ?? 0, `${failure.type} ${failure.message}`)) begun.tooLong();
-        return this.#fail(failure);
-      }
-      const round = kind === 'stream' ? await this.#readStream(head) : await this.#readWhole(head);
+      this.#offers = number < 2 * mostRounds;
+      const head = await this.#ask(canRepeat || number > 1);
+      if (head === null) return;
+      const round = kindOf(head) === 'stream' ? await this.#readStream(head) : await this.#readWhole(head);
       if (round === null) return;
       const { said } = round;
-      if (number === 1) this.#usage.first = said.usage;
-      const ours = said.calls.filter(({ name }) => isRecoveryTool(name));
+      this.#first ??= { begun: this.#begun, usage: said.usage };
+      const ours = said.calls.filter(({ name }) => this.#isOurs(name));
       const goesOn = said.complete && ours.length > 0 && ours.length === said.calls.length;
-      if (!goesOn || isLast) return this.#end(round, ours);
+      if (!goesOn) return this.#end(round, ours);
       await this.#goOn(round, ours, number);
     }
   }
 
+  /** What goes to the provider after the context. */
+  get #since(): Json[] {
+    const { protocol } = this.#exchange;
+    return this.#results.length === 0 ? this.#said : [...this.#said, ...protocol.results(this.#results)];
+  }
+
+  /** Null if the model did not answer: the client then has what the provider said instead. */
+  async #ask(canRepeat: boolean): Promise<IncomingMessage | null> {
+    const { outgoing, own } = this.#exchange;
+    const head = await this.#send();
+    const kind = kindOf(head);
+    if (kind === 'stream' || (kind === 'json' && !outgoing.headersSent)) return head;
+    if (!outgoing.headersSent && !isRefusal(head)) {
+      await passAnswer(head, outgoing, own);
+      return null;
+    }
+    const refusal = await refusalIn(head);
+    if (refusal.isTooLong) {
+      this.#limit = this.#begun.tooLong(this.#begun.tokens + this.#begun.count(this.#since));
+      // Nothing of this answer has reached the client yet.
+      if (canRepeat && (await this.#makeRoom())) return this.#ask(false);
+    }
+    if (outgoing.headersSent) await this.#fail(refusal);
+    else await passRefusal(this.#exchange, refusal);
+    return null;
+  }
+
   /** The last request of an answer leaves the model no choice but to answer. */
-  async #ask(isLast: boolean): Promise<IncomingMessage> {
+  async #send(): Promise<IncomingMessage> {
     const offered = { tools: this.#tools };
-    const fields = isLast ? this.#exchange.protocol.withoutCalls(offered) : offered;
-    const body = bodyOf(this.#exchange, [...this.#context, ...this.#said], fields);
+    const fields = this.#offers ? offered : this.#exchange.protocol.withoutCalls(offered);
+    const body = bodyOf(this.#exchange, [...this.#begun.messages, ...this.#since], fields);
     try {
       return await ask(this.#exchange, body, true);
     } catch (error) {
@@ -228,7 +278,7 @@ class Conversation {
     if (last) await pass(last);
     const said = collector.answer();
     const complete = said.complete && left >= 0;
-    return { kind: 'stream', head, said: { ...said, complete }, bytes: Buffer.alloc(0), body: {} };
+    return { kind: 'stream', head, said: { ...said, complete }, bytes: Buffer.alloc(0), text: '', body: {} };
   }
 
   /** Null if the answer was too long to be read, and has passed on as it came. */
@@ -248,29 +298,24 @@ class Conversation {
       outgoing.end(bytes);
       return null;
     }
-    const value = parsed(await decompressedWhole(head, bytes, mostAnswerBytes));
+    const plain = await decompressedWhole(head, bytes, mostAnswerBytes);
+    const value = parsed(plain);
     const body = isFields(value) ? value : {};
-    this.#usage.sum = sumOfUsage(this.#usage.sum, body.usage ?? null);
-    return { kind: 'json', head, said: protocol.answer(body), bytes, body };
+    this.#usage = sumOfUsage(this.#usage, body.usage ?? null);
+    return { kind: 'json', head, said: protocol.answer(body), bytes, text: plain.toString('utf8'), body };
   }
 
   /** Answers our calls, for the next request of this answer. */
   async #goOn({ kind, said }: Round, ours: readonly Call[], number: number): Promise<void> {
     const { protocol, body } = this.#exchange;
-    const before = [...this.#said, ...protocol.again(said.items, body)];
-    let found =
-      number > mostRounds ? ours.map((call) => ({ call, content: noMore })) : await this.#results(ours);
-    this.#said = [...before, ...protocol.results(found)];
-    for (let step = 1; !(await this.#makeRoom()); step++) {
-      const shorter = step > mostShortenings ? null : await this.#shorter(found);
-      found = shorter ?? ours.map((call) => ({ call, content: noRoom }));
-      this.#said = [...before, ...protocol.results(found)];
-      if (shorter === null) break;
-    }
+    this.#said = [...this.#since, ...protocol.again(said.items, body)];
+    this.#results =
+      number > mostRounds ? ours.map((call) => ({ call, content: noMore })) : await this.#answersTo(ours);
+    await this.#makeRoom();
     if (kind === 'stream') this.#editor.goOn();
   }
 
-  #results(calls: readonly Call[]): Promise<Result[]> {
+  #answersTo(calls: readonly Call[]): Promise<Result[]> {
     return Promise.all(
       calls.map(async (call) => {
         this.#exchange.recovered(call.name);
@@ -292,7 +337,8 @@ class Conversation {
   }
 
   #answerTo({ name, arguments: given }: Call): Promise<string> {
-    const { client, begun } = this.#exchange;
+    const { client } = this.#exchange;
+    const begun = this.#begun;
     return begun
       .as('heavy', () => callRecoveryTool(client, begun.session, name, given))
       .catch((error: unknown) => {
@@ -301,42 +347,46 @@ class Conversation {
       });
   }
 
-  /** Shortens the context, so that what was said since has room. Returns false if it has none. */
+  /** Shortens the context, then the newest results. Returns false if the next request has too much all the same. */
   async #makeRoom(): Promise<boolean> {
-    const { begun } = this.#exchange;
-    const said = begun.count(this.#said);
-    if (this.#contextTokens + said <= begun.limit) return true;
-    const room = begun.limit - said;
-    const budget = room > 2 * budgetStep ? Math.floor(room / budgetStep) * budgetStep : room;
-    if (budget < 1) return false;
-    try {
-      this.#context = await begun.within(budget);
-      this.#contextTokens = budget;
-      return true;
-    } catch (error) {
-      if (isFailure(error)) return false;
-      throw error;
+    for (let step = 0; ; step++) {
+      if (await this.#shortenContext()) return true;
+      if (this.#results.every(({ content }) => content === noRoom)) return false;
+      const shorter = step < mostShortenings ? await this.#shorter(this.#results) : null;
+      this.#results = shorter ?? this.#results.map(({ call }) => ({ call, content: noRoom }));
     }
   }
 
+  /** Shortens the context, so that what was said since has room. Returns false if it has none. */
+  async #shortenContext(): Promise<boolean> {
+    const room = this.#limit - this.#begun.count(this.#since);
+    if (this.#begun.tokens <= room) return true;
+    const budget = room > 2 * budgetStep ? Math.floor(room / budgetStep) * budgetStep : room;
+    const shorter = budget < 1 ? null : await this.#begun.within(budget);
+    if (shorter) this.#begun = shorter;
+    return shorter !== null;
+  }
+
   /** Keeps the answer before the client has its end: the next request may follow at once. */
-  async #end({ kind, head, said, bytes, body }: Round, ours: readonly Call[]): Promise<void> {
-    const { protocol, begun, outgoing, own, signal } = this.#exchange;
+  async #end({ kind, head, said, bytes, text, body }: Round, ours: readonly Call[]): Promise<void> {
+    const { protocol, outgoing, own, signal } = this.#exchange;
     const isPart = this.#said.length > 0 || ours.length > 0;
-    if (said.complete) {
-      const characters = JSON.stringify([...this.#said, ...said.items]).length;
-      const messages = this.#whole(said, ours);
-      begun.answered({ messages, isPart, characters, usage: this.#usage.first });
+    if (said.complete && this.#first) {
+      const { begun, usage } = this.#first;
+      const characters = JSON.stringify([...this.#since, ...said.items]).length;
+      begun.answered({ messages: this.#whole(said, ours), isPart, characters, usage });
     }
     if (kind === 'stream') {
       for (const text of this.#editor.end()) await write(outgoing, text, signal);
       return void outgoing.end();
     }
-    if (!isPart) {
+    const shown = isPart
+      ? JSON.stringify(protocol.shown(body, this.#isOurs, this.#usage))
+      : protocol.withoutTools(text, body, this.#isOurs);
+    if (shown === text) {
       beginAnswer(outgoing, head, answerHeaders(head.rawHeaders), own);
       return void outgoing.end(bytes);
     }
-    const shown = JSON.stringify(protocol.shown(body, isRecoveryTool, this.#usage.sum));
     const length = { 'Content-Length': String(Buffer.byteLength(shown)) };
     beginAnswer(outgoing, head, answerHeaders(head.rawHeaders, { read: true }), { ...own, ...length });
     outgoing.end(shown);
@@ -345,12 +395,12 @@ class Conversation {
   /** The answer with the results of those calls that the client does not see. */
   async #whole({ items }: Answer, ours: readonly Call[]): Promise<Json[]> {
     const { protocol, body } = this.#exchange;
-    const said = [...this.#said, ...protocol.again(items, body)];
-    return ours.length === 0 ? said : [...said, ...protocol.results(await this.#results(ours))];
+    const said = [...this.#since, ...protocol.again(items, body)];
+    return ours.length === 0 ? said : [...said, ...protocol.results(await this.#answersTo(ours))];
   }
 
   /** Tells the client that the rest of its answer does not come. */
-  async #fail({ type, message }: { type: string; message: string }): Promise<void> {
+  async #fail({ type, message }: Pick<Refusal, 'type' | 'message'>): Promise<void> {
     const { protocol, outgoing, signal } = this.#exchange;
     await write(outgoing, protocol.failureEvent(type, message), signal);
     outgoing.end();
@@ -402,21 +452,4 @@ async function decompressedWhole(answer: IncomingMessage, bytes: Buffer, most: n
     // Its value is then unknown, and it passes on as it came.
   }
   return Buffer.concat(chunks);
-}
-
-/** The provider's error, of the form that OpenAI and Anthropic share. */
-async function failureIn(answer: IncomingMessage): Promise<{ type: string; message: string }> {
-  const chunks: Buffer[] = [];
-  let left = mostOfRefusal;
-  for await (const chunk of plainBytes(answer)) {
-    left -= chunk.length;
-    if (left < 0) break;
-    chunks.push(chunk);
-  }
-  const body = parsed(Buffer.concat(chunks));
-  const error = isFields(body) && isFields(body.error) ? body.error : {};
-  return {
-    type: textOr(error.type, 'api_error'),
-    message: textOr(error.message, `The provider answered with status ${answer.statusCode}.`),
-  };
 }

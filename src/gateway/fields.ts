@@ -1,11 +1,14 @@
-/** Changes fields of a JSON object in its text, so that everything else keeps its bytes. */
+/** Changes a JSON object in its text, so that everything else keeps its bytes. */
 import type { Json } from '../conversation/message.js';
 
-interface Member {
-  key: string;
-  /** Begin and end of its value. */
+/** Begin and end of a value. */
+interface Span {
   from: number;
   to: number;
+}
+
+interface Member extends Span {
+  key: string;
 }
 
 /** `text` must be valid JSON of an object. A field that it does not have is added at its end. */
@@ -28,6 +31,42 @@ export function withFields(text: string, fields: Readonly<Record<string, Json>>)
     at = to;
   }
   return made + text.slice(at);
+}
+
+/** Takes items out of a list, to which `path` leads. `text` must be valid JSON of an object. */
+export function withoutItems(text: string, path: readonly string[], isOut: (item: Json) => boolean): string {
+  const [key, ...rest] = path;
+  const member = membersOf(text).list.findLast((one) => one.key === key);
+  if (!member) return text;
+  const value = text.slice(member.from, member.to);
+  const left = rest.length > 0 ? withoutItems(value, rest, isOut) : listWithout(value, isOut);
+  return text.slice(0, member.from) + left + text.slice(member.to);
+}
+
+/** An item goes with the comma before it. */
+function listWithout(text: string, isOut: (item: Json) => boolean): string {
+  const items = itemsOf(text);
+  const kept = items.filter(({ from, to }) => !isOut(JSON.parse(text.slice(from, to)) as Json));
+  const last = items.at(-1);
+  if (last === undefined || kept.length === items.length) return text;
+  const shown = kept.map((item, index) => {
+    const before = items[items.indexOf(item) - 1];
+    return text.slice(index === 0 || !before ? item.from : before.to, item.to);
+  });
+  const begin = items[0]?.from ?? 0;
+  return text.slice(0, begin) + shown.join('') + text.slice(last.to);
+}
+
+function itemsOf(text: string): Span[] {
+  const list: Span[] = [];
+  if (!text.startsWith('[')) return list;
+  for (let at = afterSpace(text, 1); at < text.length && text[at] !== ']'; at = afterSpace(text, at)) {
+    if (text[at] === ',') at = afterSpace(text, at + 1);
+    const from = at;
+    at = afterValue(text, from);
+    list.push({ from, to: at });
+  }
+  return list;
 }
 
 /** `end`: where a further member can be added. */

@@ -5,6 +5,21 @@ import { invalid } from '../errors.js';
 import { isFields } from '../formats/content.js';
 import type { EditMode } from './stored-list.js';
 
+const known = ['session', 'key', 'on-edit', 'recovery'].map((name) => `x-palimpsest-${name}`);
+
+/** Nobody but a caller of Palimpsest sends headers with this prefix, so that an unknown one is a misspelt one. Throws `Input.Invalid`. */
+export function refuseUnknownHeaders({ headers }: IncomingMessage): void {
+  const unknown = Object.keys(headers).find(
+    (name) => name.startsWith('x-palimpsest-') && !known.includes(name),
+  );
+  if (unknown === undefined) return;
+  throw invalid(
+    `The gateway knows no header ${unknown}.`,
+    `headers.${unknown}`,
+    `Its headers are ${known.join(', ')}.`,
+  );
+}
+
 /** Throws `Input.Invalid` if there are several. */
 export function sessionHeader(incoming: IncomingMessage): string | undefined {
   return oneHeader(incoming, 'x-palimpsest-session');

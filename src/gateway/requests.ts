@@ -14,7 +14,7 @@ import { Bodies } from './bodies.js';
 import { answerRequest } from './exchange.js';
 import { sendFailure } from './failures.js';
 import { answerTo, type Forwarder, passAnswer, requestHeaders } from './forward.js';
-import { isJson, optionsOf, sessionHeader, textIn } from './own-headers.js';
+import { isJson, optionsOf, refuseUnknownHeaders, sessionHeader, textIn } from './own-headers.js';
 import { protocolOf } from './protocols/index.js';
 import type { Protocol } from './protocols/protocol.js';
 import { parsed } from './reader.js';
@@ -71,6 +71,7 @@ export class Requests {
     figures.upstream = target.upstream.name;
     const protocol = protocolOf(incoming.method ?? '', target.path.split('?', 1)[0] ?? '');
     visit.protocol = protocol;
+    refuseUnknownHeaders(incoming);
     // Nobody spends the key of the operator without access.
     if (target.upstream.key !== null) await this.#access(visit);
     if (protocol === null) return this.#pass(visit, target);

@@ -9,7 +9,7 @@ import { isRecoveryTool } from './protocols/tools.js';
  * not count. `logged` may have calls of recovery tools and their results, which the client did not see.
  */
 export function isSameAnswer(logged: readonly ChatMessage[], held: readonly ChatMessage[]): boolean {
-  const hidden = recoveryCalls(logged);
+  const hidden = hiddenCalls(logged, held);
   const said = logged.filter(({ tool_call_id: answered }) => answered === undefined || !hidden.has(answered));
   if (![...said, ...held].every(({ role }) => role === 'assistant')) return false;
   const isSame = (messages: readonly ChatMessage[]) => gistOf(messages, hidden) === gistOf(held);
@@ -18,17 +18,20 @@ export function isSameAnswer(logged: readonly ChatMessage[], held: readonly Chat
 }
 
 /** Number of the messages with which a log begins that are one answer, with the results of its recovery calls. */
-export function lengthOfAnswer(logged: readonly ChatMessage[]): number {
-  const hidden = recoveryCalls(logged);
+export function lengthOfAnswer(logged: readonly ChatMessage[], held: readonly ChatMessage[]): number {
+  const hidden = hiddenCalls(logged, held);
   const end = logged.findIndex(
     ({ role, tool_call_id: answered }) => role !== 'assistant' && !hidden.has(answered ?? ''),
   );
   return end < 0 ? logged.length : end;
 }
 
-function recoveryCalls(messages: readonly ChatMessage[]): Set<string> {
-  const calls = messages.flatMap(({ tool_calls: made = [] }) => made);
-  return new Set(calls.filter((call) => isRecoveryTool(call.function?.name ?? '')).map(({ id }) => id));
+/** The calls of recovery tools that the client does not hold. */
+function hiddenCalls(logged: readonly ChatMessage[], held: readonly ChatMessage[]): Set<string> {
+  const callsOf = (messages: readonly ChatMessage[]) => messages.flatMap(({ tool_calls: made = [] }) => made);
+  const shown = new Set(callsOf(held).map(({ id }) => id));
+  const ours = callsOf(logged).filter((call) => isRecoveryTool(call.function?.name ?? ''));
+  return new Set(ours.flatMap(({ id }) => (shown.has(id) ? [] : [id])));
 }
 
 function gistOf(messages: readonly ChatMessage[], hidden: ReadonlySet<string> = new Set()): string {

@@ -37,18 +37,20 @@ export interface Begun {
   /** Tokens of the messages, and the maximum of them. */
   tokens: number;
   limit: number;
-  /** Reads the messages within fewer tokens. Throws `Budget.Unreachable`. */
-  within(tokens: number): Promise<Json[]>;
+  /** The same with messages of at most so many tokens. Null if they cannot be so few. */
+  within(tokens: number): Promise<Shortened | null>;
   /** Tokens of a value as JSON, by the session's tokenizer. */
   count(value: Json): number;
   /** Runs work for the caller. */
   as<T>(lane: Lane, work: () => Promise<T>): Promise<T>;
   /** Keeps the answer, until the next request has it. */
   answered(answer: Answered): void;
-  /** The provider found these messages too long: later requests of the session get fewer. */
-  tooLong(): void;
-  /** The same with fewer messages, after `tooLong`. Null if there are no fewer, or these are fewer already. */
-  shorter(): Promise<Begun | null>;
+  /** The provider found messages of so many tokens too long: returns the maximum for this and later requests of the session. */
+  tooLong(tokens: number): number;
+}
+
+export interface Shortened extends Begun {
+  messages: Json[];
 }
 
 interface Answered extends Pick<Kept, 'messages' | 'isPart' | 'characters'> {
@@ -125,39 +127,40 @@ export class Sessions {
       as('hot', () => client.context({ session: found.session, format: protocol.format, budget }));
     const context = fits ? found.context : await read(limit).catch((error) => smallest(error, found));
     const isUnchanged = fits && found.unchanged;
-    const begunWith = (
-      context: { messages: unknown[]; tokens: number },
-      isUnchanged: boolean,
-      isShorter: boolean,
-    ): Begun => {
-      const counted = context.tokens + (isUnchanged ? bare : overhead);
-      const most = Math.max(1, Math.floor(shareOfTooLong * counted - overhead));
-      return {
-        session: found.session,
-        messages: isUnchanged ? null : (context.messages as Json[]),
-        tokens: context.tokens,
-        limit: isShorter ? context.tokens : limit,
-        within: async (tokens) => (await read(tokens)).messages as unknown as Json[],
-        count: (value) => counter.count(JSON.stringify(value)),
-        as,
-        answered: (answer) => {
-          const { session, throughSeq } = found;
-          const after = { session, throughSeq, items: list.length, last: itemDigest(list.at(-1) ?? null) };
-          const usage = usageOf(answer.usage, counted);
-          this.answers.keep(key, { ...answer, ...after, protocol, usage }, appendFor(caller));
-        },
-        tooLong: () => void this.#most.set(JSON.stringify([tenant, found.session]), most),
-        shorter: async () => {
-          if (isShorter) return null;
-          const fewer = await read(most).catch((error: unknown) => {
-            if (isFailure(error)) return null;
-            throw error;
-          });
-          return fewer && begunWith(fewer, false, true);
-        },
-      };
+    const begunWith = (tokens: number, limit: number, beside: number): Omit<Begun, 'messages'> => ({
+      session: found.session,
+      tokens,
+      limit,
+      within: async (budget) => {
+        const fewer = await read(budget).catch((error: unknown) => {
+          if (isFailure(error)) return null;
+          throw error;
+        });
+        return (
+          fewer && {
+            ...begunWith(fewer.tokens, budget, overhead),
+            messages: fewer.messages as unknown as Json[],
+          }
+        );
+      },
+      count: (value) => counter.count(JSON.stringify(value)),
+      as,
+      answered: (answer) => {
+        const { session, throughSeq } = found;
+        const after = { session, throughSeq, items: list.length, last: itemDigest(list.at(-1) ?? null) };
+        const usage = usageOf(answer.usage, tokens + beside);
+        this.answers.keep(key, { ...answer, ...after, protocol, usage }, appendFor(caller));
+      },
+      tooLong: (refused) => {
+        const most = Math.max(1, Math.floor(shareOfTooLong * (refused + beside) - overhead));
+        this.#most.set(JSON.stringify([tenant, found.session]), most);
+        return most;
+      },
+    });
+    return {
+      ...begunWith(context.tokens, limit, isUnchanged ? bare : overhead),
+      messages: isUnchanged ? null : (context.messages as Json[]),
     };
-    return begunWith(context, isUnchanged, false);
   }
 
   #sizeOf(beside: readonly Json[], counter: TokenCounter): number {

@@ -76,8 +76,9 @@ async function answerInLog(
   const held = chatMessagesOf(protocol, answer);
   const said = messages.map(({ message }) => message);
   // An edited list parts from the log after the answer.
-  const end = lengthOfAnswer(said);
-  if (held === null || (end === said.length && nextSeq !== null)) return null;
+  if (held === null) return null;
+  const end = lengthOfAnswer(said, held);
+  if (end === said.length && nextSeq !== null) return null;
   if (!isSameAnswer(said.slice(0, end), held)) return null;
   return { at: known, items: answer.length, messages: itemsOf(messages.slice(0, end)) };
 }

@@ -117,10 +117,12 @@ const optionsSchema = z
   })
   .describe('Known options: databaseUrl, temporal, tenant and others; all are optional.');
 
+const secretOptions = ['databaseUrl', 'eraserUrl', 'directUrl', 'embeddings'];
+
 /** Adds the servers that the options leave out. Throws an `Input.Invalid` that names the option, or the variable to set. */
 async function completed(given: PalimpsestOptions): Promise<PalimpsestOptions & ServersOf> {
   const { error } = optionsSchema.safeParse(given);
-  if (error) throw complain(error, optionsSchema, given, isObject(given) ? '' : 'options');
+  if (error) throw complain(error, optionsSchema, given, isObject(given) ? '' : 'options', secretOptions);
   const { databaseUrl, temporal, tenant } = given;
   if (tenant !== undefined) encodeIdPart(tenant, 'tenant');
   if (temporal !== undefined) checkTemporalSettings(temporal);

@@ -6,7 +6,9 @@ import type { SessionMemory, SessionRecords, Status } from '../contract/sessions
 import { skippedPins } from '../summary/answer/pins.js';
 import { limitsOfSession } from '../store/sessions/settings.js';
 import type { SessionRow } from '../store/sessions/session-row.js';
+import type { Limits } from '../limits/limits.js';
 import { knownOf } from '../tokens/calibration.js';
+import { resolveWindow } from '../tokens/windows.js';
 
 /** @param live the report of the session's workflow, or the reason why there is none */
 export function statusOf(
@@ -25,7 +27,7 @@ export function statusOf(
     messages: row.nextSeq - 1,
     liveMessages: row.liveMessages,
     tokens: row.liveTokens,
-    window: { tokens: limits.window, source: limits.windowSource },
+    window: windowOf(policy, limits),
     budget: limits.budget,
     measureAt: row.measureAtTokens,
     generation: row.generation,
@@ -45,6 +47,11 @@ export function statusOf(
     calibration: calibrationOf(row, policy),
     ...records,
   };
+}
+
+function windowOf(policy: Policy, { window }: Limits): Status['window'] {
+  const { tokens: given, source } = resolveWindow(policy);
+  return { tokens: window, given, source };
 }
 
 function calibrationOf(row: SessionRow, policy: Policy): Status['calibration'] {

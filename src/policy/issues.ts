@@ -26,6 +26,14 @@ function shown(value: unknown): string {
   return json.length > 60 ? `${json.slice(0, 57)}…` : json;
 }
 
+/** A value in words that do not repeat it. */
+function kindOf(value: unknown): string {
+  if (value === undefined) return 'nothing';
+  if (value === null) return 'null';
+  if (typeof value === 'number') return 'a number without quotes';
+  return kindInWords(Array.isArray(value) ? 'array' : typeof value);
+}
+
 const list = (words: readonly unknown[]): string => words.map(String).join(', ');
 
 const kindWords: Record<string, string> = {
@@ -122,24 +130,24 @@ function isKnownElsewhere(issue: Issue, places: readonly JsonSchema[]): boolean 
   return key !== undefined && places.some(({ properties }) => Object.hasOwn(properties ?? {}, key));
 }
 
-function messageOf(issue: Issue, value: unknown): string {
+function messageOf(issue: Issue, given: string): string {
   switch (issue.code) {
     case 'invalid_type':
-      return `must be ${kindInWords(issue.expected)}, not ${shown(value)}`;
+      return `must be ${kindInWords(issue.expected)}, not ${given}`;
     case 'invalid_union':
-      return `must be ${either(expectedKinds(issue))}, not ${shown(value)}`;
+      return `must be ${either(expectedKinds(issue))}, not ${given}`;
     case 'too_big': {
       const bound = `${issue.inclusive ? 'at most' : 'below'} ${String(issue.maximum)}`;
-      return `must be ${bound}${issue.origin === 'string' ? ' characters' : ''}, not ${shown(value)}`;
+      return `must be ${bound}${issue.origin === 'string' ? ' characters' : ''}, not ${given}`;
     }
     case 'too_small': {
       const isText = issue.origin === 'string';
       if (isText && issue.minimum > 1) return `must have at least ${String(issue.minimum)} characters`;
       if (isText) return 'must not be empty';
-      return `must be ${issue.inclusive ? 'at least' : 'above'} ${String(issue.minimum)}, not ${shown(value)}`;
+      return `must be ${issue.inclusive ? 'at least' : 'above'} ${String(issue.minimum)}, not ${given}`;
     }
     case 'invalid_value':
-      return `must be one of ${list(issue.values)}, not ${shown(value)}`;
+      return `must be one of ${list(issue.values)}, not ${given}`;
     case 'unrecognized_keys':
       return 'is not a known field';
     case 'custom':
@@ -151,24 +159,31 @@ function messageOf(issue: Issue, value: unknown): string {
   }
 }
 
+const isWithin = (path: string, outer: string): boolean =>
+  path.startsWith(outer) && /^(?:[.[]|$)/.test(path.slice(outer.length));
+
 /**
  * Turns zod's first issue into a typed failure that names the field, the error and the accepted values.
- * `root` is the first part of the paths: `policy`, or an empty string.
+ * `root` is the first part of the paths: `policy`, or an empty string. The failure repeats no value at, in or around one of the
+ * `secrets`.
  */
 export function complain(
   error: z.ZodError,
   schema: z.ZodType,
   input: unknown,
   root: string,
+  secrets: readonly string[] = [],
 ): PalimpsestError {
   const first = error.issues[0];
   if (first === undefined) return invalid(error.message, root);
   const issue = innermost(first, input);
   const unknownKey = issue.code === 'unrecognized_keys' ? issue.keys[0] : undefined;
   const path = pathOf(root, unknownKey === undefined ? issue.path : [...issue.path, unknownKey]);
+  const isSecret = secrets.some((secret) => isWithin(path, secret) || isWithin(secret, path));
+  const told = isSecret ? kindOf : shown;
   const message =
     unknownKey !== undefined && isKnownElsewhere(issue, placesAt(schema, issue.path))
-      ? `cannot be ${shown(valueAt(input, [...issue.path, unknownKey]))} here`
-      : messageOf(issue, valueAt(input, issue.path));
+      ? `cannot be ${told(valueAt(input, [...issue.path, unknownKey]))} here`
+      : messageOf(issue, told(valueAt(input, issue.path)));
   return invalid(`${path} ${message}.`, path, hintFor(issue, schema));
 }

@@ -84,7 +84,8 @@ const settingsSchema = z.strictObject({
 /** Throws `Input.Invalid`, which names the field. */
 export function checkTemporalSettings(settings: unknown): void {
   const { error } = settingsSchema.safeParse(settings);
-  if (error) throw complain(error, settingsSchema.describe(example), settings, 'temporal');
+  if (error)
+    throw complain(error, settingsSchema.describe(example), settings, 'temporal', ['temporal.apiKey']);
 }
 
 export function unreachable(settings: TemporalSettings, cause: unknown): PalimpsestError {

@@ -113,7 +113,8 @@ export function tokensOf(value: unknown): number {
 /** Sends what the model says in the form of the interface that was called, as a stream if one was asked for. */
 export async function say(said: Said, { url, body }: Received, response: ServerResponse): Promise<void> {
   const { input, output } = said.usage ?? { input: tokensOf(body), output: tokensOf(said) };
-  const frame = { input, output, model: body.model ?? 'none', id: `answer-${++answers}` };
+  const { model = 'none', tools = [] } = body;
+  const frame = { input, output, model, id: `answer-${++answers}`, tools };
   const { whole, events } = answerAt(url.split('?')[0] ?? '', said, frame);
   if (body.stream !== true) {
     const text = JSON.stringify(whole);
@@ -140,6 +141,8 @@ interface Frame {
   output: number;
   model: string;
   id: string;
+  /** Those of the request, which responses repeat. */
+  tools?: readonly object[];
 }
 
 type Told = Required<Omit<Said, 'usage'>>;
@@ -232,7 +235,7 @@ function messages({ text, calls }: Told, { input, output, model, id }: Frame) {
   return { whole, events: all.map(event) };
 }
 
-function responses({ text, calls, reasons }: Told, { input, output, model, id }: Frame) {
+function responses({ text, calls, reasons }: Told, { input, output, model, id, tools = [] }: Frame) {
   const part = { type: 'output_text', text, annotations: [], logprobs: [] };
   const said = [
     ...(text === ''
@@ -255,7 +258,7 @@ function responses({ text, calls, reasons }: Told, { input, output, model, id }:
   const base = {
     ...{ id, object: 'response', created_at: 1_700_000_000, model, error: null, incomplete_details: null },
     ...{ instructions: null, metadata: {}, parallel_tool_calls: true, temperature: 1, tool_choice: 'auto' },
-    ...{ tools: [], top_p: 1 },
+    ...{ tools, top_p: 1 },
   };
   const whole = { ...base, status: 'completed', output: items, usage };
   const open = { ...base, status: 'in_progress', output: [], usage: null };

@@ -35,7 +35,7 @@ export async function showStatus(out: Output, status: Status, allKnobs: boolean)
 }
 
 function factsOf({ style }: Output, status: Status): (Fact | null)[] {
-  const { tokens, budget, window, measureAt, generation, lastError, exhausted, calibration } = status;
+  const { tokens, budget, measureAt, generation, lastError, exhausted, calibration } = status;
   const full = tokens / Math.max(1, budget);
   const filled = Math.max(0, Math.min(barWidth, Math.round(full * barWidth)));
   return [
@@ -61,7 +61,7 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
     ],
     ['log', `${plural(status.messages, 'message')}, ${count(status.liveMessages)} of them in the context`],
     saidFact(status),
-    ['window', `${count(window.tokens)} tokens (${window.source})`],
+    ['window', windowText(status)],
     [
       'generation',
       `${generation}; ${plural(status.summariesPerformed, 'archive part')} with ${count(status.tokensSummarized)} tokens`,
@@ -91,6 +91,11 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
       style.yellow,
     ]),
   ];
+}
+
+function windowText({ window: { tokens, given, source }, calibration }: Status): string {
+  const counted = `; ${count(tokens)} as counted here, where one token is ${calibration.applied.toFixed(3)} of the provider's`;
+  return `${count(given)} tokens (${source})${tokens === given ? '' : counted}`;
 }
 
 function saidFact({ said: { first, last } }: Status): Fact | null {

@@ -57,6 +57,7 @@ export const chat: Protocol = {
       ...(usage === null ? {} : { usage }),
     };
   },
+  withoutTools: (text) => text,
   isAnswer: (item) => isFields(item) && item.role === 'assistant',
   again: (items) => [...items],
   results: (results) =>

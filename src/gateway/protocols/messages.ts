@@ -47,6 +47,7 @@ export const messages: Protocol = {
     const reason = body.stop_reason === 'tool_use' && !hasCalls ? 'end_turn' : (body.stop_reason ?? null);
     return { ...body, content, stop_reason: reason, ...(usage === null ? {} : { usage }) };
   },
+  withoutTools: (text) => text,
   isAnswer: (item) => isFields(item) && item.role === 'assistant',
   again: (items) => [...items],
   results: (results) => [

@@ -77,6 +77,8 @@ export interface Protocol {
   answer(body: Fields): Answer;
   /** Returns the answer that the client sees: without our calls, and with the usage of all requests. */
   shown(body: Fields, isOurs: IsOurs, usage: Json): Fields;
+  /** Returns the text of an answer without our tools, which some interfaces repeat. All else keeps its bytes. */
+  withoutTools(text: string, body: Fields, isOurs: IsOurs): string;
   /** Returns whether an item of a request was said by the model. */
   isAnswer: (item: Json) => boolean;
   /** Returns the items of an answer as the next request may have them. */

@@ -4,6 +4,7 @@ import type { Json } from '../../conversation/message.js';
 import { invalid } from '../../errors.js';
 import { type Fields, isFields, textOr } from '../../formats/content.js';
 import type { UsageReport } from '../../tokens/reported-usage.js';
+import { withoutItems } from '../fields.js';
 import { eventText, jsonIn, type SseEvent } from '../sse.js';
 import type { Answer, Call, Collector, IsOurs, Protocol, StreamEditor } from './protocol.js';
 import { hasNamesake, listOf, sumOfUsage, tokensIn } from './tools.js';
@@ -43,8 +44,13 @@ export const responses: Protocol = {
   shown: (body, isOurs, usage) => ({
     ...body,
     output: shownItems(listOf(body.output), isOurs),
+    ...(Array.isArray(body.tools) ? { tools: body.tools.filter((tool) => !isOurTool(tool, isOurs)) } : {}),
     ...(usage === null ? {} : { usage }),
   }),
+  withoutTools: (text, { tools }, isOurs) =>
+    listOf(tools).some((tool) => isOurTool(tool, isOurs))
+      ? withoutItems(text, ['tools'], (tool) => isOurTool(tool, isOurs))
+      : text,
   isAnswer(item) {
     if (!isFields(item)) return false;
     if (item.role !== undefined) return item.role === 'assistant';
@@ -70,6 +76,9 @@ const isInstruction = (item: Json): boolean =>
 
 const isOurCall = (item: Json, isOurs: IsOurs): boolean =>
   isFields(item) && item.type === 'function_call' && isOurs(textOr(item.name));
+
+const isOurTool = (tool: Json, isOurs: IsOurs): boolean =>
+  isFields(tool) && tool.type === 'function' && isOurs(textOr(tool.name));
 
 const isReasoning = (item: Json): boolean => isFields(item) && item.type === 'reasoning';
 
@@ -157,7 +166,8 @@ class ResponseEditor implements StreamEditor {
     this.#isOurs = isOurs;
   }
 
-  edit(event: SseEvent): string[] {
+  edit(given: SseEvent): string[] {
+    const event = this.#withoutTools(given);
     const data = jsonIn(event);
     if (!isFields(data)) return [event.text];
     const { type, response, item, output_index: index } = data;
@@ -200,6 +210,16 @@ class ResponseEditor implements StreamEditor {
     const usage = sumOfUsage(this.#usage, data.response.usage ?? null);
     const response = { ...data.response, id: this.#id, output: this.#items, usage };
     return [...before, ...this.#numbered(event, data, { response })];
+  }
+
+  /** The events of a response repeat the tools of the request. */
+  #withoutTools(event: SseEvent): SseEvent {
+    const value = jsonIn(event);
+    if (event.data === null || !isFields(value) || !isFields(value.response)) return event;
+    const isOut = (tool: Json) => isOurTool(tool, this.#isOurs);
+    if (!listOf(value.response.tools).some(isOut)) return event;
+    const data = withoutItems(event.data, ['response', 'tools'], isOut);
+    return { text: event.text.replace(event.data, () => data), data };
   }
 
   /** What the client gets of the reasoning that waits, now that a further item begins. */

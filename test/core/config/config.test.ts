@@ -446,6 +446,40 @@ policy:
     if (hint !== undefined) expect(error.hint).toMatch(hint);
   });
 
+  test('may have keys and passwords without quotes, if no digit is lost', () => {
+    const { gateway, rolePasswords } = readConfig({
+      PALIMPSEST_CONFIG: written('gateway: {keys: {openai: 4711}}\nrolePasswords: {app: 4712}'),
+    });
+    expect({ keys: gateway.keys, app: rolePasswords.app }).toEqual({ keys: { openai: '4711' }, app: '4712' });
+    const lost = refusalOf('llm:\n  apiKey: 12345678901234567890');
+    expect(lost).toMatchObject({ path: 'llm.apiKey', message: /line 2: .*not a number without quotes/ });
+  });
+
+  const secret = '12345678901234567890';
+  test.each([
+    ...['databaseUrl', 'maintenanceUrl', 'eraserUrl', 'directUrl', 'llm', 'llm.apiKey', 'embeddings.apiKey'],
+    ...['temporal', 'temporal.apiKey', 'temporal.payloadKeys', 'temporal.payloadKeys.0'],
+    ...['rolePasswords', 'rolePasswords.app', 'rolePasswords.eraser', 'rolePasswords.migrator'],
+    ...['rolePasswords.maintenance', 'api', 'api.tokens', 'api.tokens.0', 'api.tokens.0.token'],
+    ...['api.tokens.0.sha256', 'gateway', 'gateway.keys', 'gateway.keys.openai', 'gateway.keys.0'],
+    ...['inlineTurnKeys', 'inlineTurnKeys.acme', 'inlineTurnKeys.0'],
+  ])('no error repeats a secret: %s', (place) => {
+    const wrong = [secret, `[${secret}]`, `{value: ${secret}}`, `"${secret}"`, `*x${secret}`, `|x${secret}`];
+    const refused = wrong.flatMap((value) => {
+      const steps = place.split('.').map((step) => (step === '0' ? '- ' : `${step}: `));
+      const indented = steps.map((step, depth) => `${'  '.repeat(depth)}${step}`);
+      try {
+        readConfig({ PALIMPSEST_CONFIG: written(`${indented.join('\n')}${value}\n`) });
+        return [];
+      } catch (error) {
+        const { message, path: where, hint } = error as PalimpsestError;
+        return [`${message} ${where} ${hint}`];
+      }
+    });
+    expect(refused.length).toBeGreaterThan(3);
+    expect(refused.join('\n')).not.toContain(secret.slice(0, 12));
+  });
+
   test('that is missing is named; errors about a variable do not name the file', () => {
     const missing = refusal({ PALIMPSEST_CONFIG: '/nowhere/palimpsest.yaml' });
     expect(missing).toMatchObject({ path: 'PALIMPSEST_CONFIG' });

@@ -1,5 +1,5 @@
 /** The documentation of policy, configuration, operations, failures and tests agrees with the sources. */
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { failureTypes } from '../../../src/errors.js';
 import { recoveryTools } from '../../../src/contract/recovery-tools.js';
@@ -29,6 +29,13 @@ test('the table shows the default of each policy field', () => {
     compared++;
   }
   expect(compared).toBeGreaterThan(30);
+});
+
+test('the outputs of commands have the present number of migrations', () => {
+  const folder = new URL('../../../migrations/', import.meta.url);
+  const migrations = readdirSync(folder).filter((name) => name.endsWith('.sql')).length;
+  const told = [...document('docs/cli.md').matchAll(/(\d+) migrations applied/g)];
+  expect(told.map(([, number]) => Number(number))).toEqual([migrations, migrations]);
 });
 
 test('every failure type has its row', () => {

@@ -68,6 +68,27 @@ describe('commands that read', () => {
     expect(knobs.stdout).toMatch(/^summary\.mode +"incremental" +begun$/m);
   });
 
+  test('status: the window of the policy, and what it is in tokens as counted here', async () => {
+    for (const [turn, messages] of dialogue(4, 400).entries()) {
+      const counted =
+        (await stack.palimpsest.context({ session: 'reported' }).catch(() => null))?.tokens ?? 0;
+      await stack.palimpsest.appendTurn({
+        ...{ session: 'reported', turnId: `t-${turn}`, messages, policy: { contextWindow: 60_000 } },
+        usage: { inputTokens: Math.round(1.5 * (counted + 410)), outputTokens: 400 },
+      });
+    }
+    const { window, calibration } = await stack.palimpsest.status({ session: 'reported' });
+    expect(calibration.applied).toBeGreaterThan(1.2);
+    expect(window).toEqual({
+      ...{ given: 60_000, source: 'explicit' },
+      tokens: Math.floor(60_000 / calibration.applied),
+    });
+    const { stdout } = await cli.run(['status', 'reported']);
+    expect(stdout).toContain(
+      `60,000 tokens (explicit); ${window.tokens.toLocaleString('en')} as counted here, where one token is ${calibration.applied.toFixed(3)} of the provider's`,
+    );
+  });
+
   test('context: one line per message; --json has the messages', async () => {
     const { stdout } = await cli.run(['context', 'talk']);
     expect(stdout).toMatch(/^seq +source +role +tokens +begins$/m);

@@ -27,6 +27,7 @@ import { stopPostgres } from '../../../src/runtime/postgres.js';
 import { stopTemporal } from '../../../src/runtime/temporal.js';
 import { CliProcess } from '../../support/cli.js';
 import { program } from '../../support/compiled.js';
+import { document } from '../../support/documents.js';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'cli-'));
 const dataDir = path.join(folder, 'data');
@@ -230,6 +231,11 @@ describe.sequential('a user plays sessions', () => {
     );
     expect(stdout).toMatch(/messages\[\d+\]: reused_id/);
     expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
+    // The later lines of the documented output depend on the speed of the machine.
+    const documented =
+      document('docs/cli.md').match(/^(?:Schema|session debugging|turn +[12]\/|replay).*$/gm) ?? [];
+    expect(documented).toHaveLength(5);
+    for (const line of documented) expect(stdout).toContain(`\n${line}\n`);
     expect(code).toBe(0);
   });
 

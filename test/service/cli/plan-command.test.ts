@@ -11,6 +11,7 @@ import { rehearse } from '../../../src/rehearsal/rehearse.js';
 import { cutLines, planTable } from '../../../src/cli/compare/report.js';
 import { presetNames } from '../../../src/policy/schema.js';
 import { runCli, type Ended } from '../../support/cli.js';
+import { document } from '../../support/documents.js';
 import { sample, sampleMessages, small, talk } from '../../support/plan-sessions.js';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'plan-'));
@@ -53,6 +54,14 @@ describe('the command', () => {
     expect(stdout).toMatch(/No model was called/);
     expect(readFileSync(svg, 'utf8')).toMatch(/^<svg .*<\/svg>\n$/s);
     expect(code).toBe(0);
+  });
+
+  test('shows what its documentation shows', async () => {
+    const [, shown = ''] = /\$ palimpsest plan .*\n([^]*?)\n```/.exec(document('docs/cli.md')) ?? [];
+    const documented = shown.split('\n').filter((line) => line !== '…');
+    expect(documented.length).toBeGreaterThan(8);
+    const { stdout } = await run(sample, '--window', '16000');
+    for (const line of documented) expect(stdout).toContain(`\n${line}\n`);
   });
 
   test('--json: one object per session in the order of the input; a broken session affects no other', async () => {

@@ -22,6 +22,7 @@ import {
   sessionHeaders,
   user,
 } from '../../support/gateway.js';
+import { search } from '../../support/long-conversation.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import { say, startUpstream, type UpstreamServer } from '../../support/upstream.js';
 import { Way } from '../../support/way.js';
@@ -225,6 +226,34 @@ describe('with a session', () => {
     expect(await replayed('last')).toEqual([user('One.'), answer, user('Two.')]);
   });
 
+  test('also if the model called a tool of ours that the client answers', async () => {
+    const { address } = await gateway({ answerAfterMs: 20 });
+    const headers = sessionHeaders('own-search', { 'x-palimpsest-recovery': 'off' });
+    upstream.reply(() => ({ text: 'Hello.', calls: [search] }));
+    await send(`${address}${completions}`, { body: bodyOf([user('One.')]), headers });
+    await expect.poll(() => replayed('own-search')).toHaveLength(2);
+    const called = { name: search.name, arguments: JSON.stringify(search.args, null, 1) };
+    const list = [
+      user('One.'),
+      {
+        ...{ role: 'assistant', content: [{ type: 'text', text: 'Hello.' }], name: 'bot' },
+        tool_calls: [{ id: search.id, type: 'function', function: called }],
+      },
+      { role: 'tool', tool_call_id: search.id, content: 'No such tool.' },
+    ];
+    upstream.reply(() => ({ text: 'Sorry.' }));
+    for (const more of [[], [assistant('Sorry.'), user('Two.')]]) {
+      const { headers: given } = await send(`${address}${completions}`, {
+        ...{ body: bodyOf([...list, ...more]), headers },
+      });
+      expect(given['x-palimpsest-session']).toBeUndefined();
+    }
+    expect(await replayed('own-search')).toMatchObject([
+      ...[{ role: 'user' }, { role: 'assistant', refusal: null }, { role: 'tool' }],
+      ...[{ content: 'Sorry.' }, { content: 'Two.' }],
+    ]);
+  });
+
   test('the last answers are stored when the gateway stops', async () => {
     const { address } = await gateway();
     for (const stream of [false, true])
@@ -373,6 +402,10 @@ describe('access', () => {
     [{ 'x-palimpsest-session': 'x'.repeat(300) }, 'headers.x-palimpsest-session'],
     [{ 'x-palimpsest-on-edit': 'keep' }, 'x-palimpsest-on-edit'],
     [{ 'x-palimpsest-recovery': 'maybe' }, 'x-palimpsest-recovery'],
+    [
+      { 'X-Palimpsest-Sesion': 'right' },
+      'no header x-palimpsest-sesion. Its headers are x-palimpsest-session, ',
+    ],
   ])('headers %j are refused', async (wrong, named) => {
     const { address } = await gateway();
     const { status, json } = await send(`${address}${completions}`, {
@@ -450,10 +483,15 @@ describe('only the upstreams of the list are reached', () => {
             forwarded: 'host=evil.example',
             'x-original-url': 'http://evil.example/',
           },
-          ...{ 'x-palimpsest-upstream': 'http://evil.example/', 'x-rewrite-url': '/admin' },
+          'x-rewrite-url': '/admin',
         },
       },
       200,
+    ],
+    [
+      'a header of ours that is none',
+      { path: '/v1/models', headers: { 'x-palimpsest-upstream': 'evil' } },
+      400,
     ],
   ])('%s', async (_, { path, headers = {} }, status) => {
     const { address } = await gateway();

@@ -413,6 +413,137 @@ describe('a search', () => {
   });
 });
 
+const paths = ['/v1/chat/completions', '/v1/responses', '/v1/messages'];
+const everyWay = paths.flatMap((path) => [false, true].map((stream) => ({ path, stream })));
+
+const requestAt = (path: string, stream: boolean, more: object = {}): string => {
+  const field = path === '/v1/responses' ? 'input' : 'messages';
+  return JSON.stringify({ model: 'gpt-4o', max_tokens: 100, stream, [field]: list, ...more });
+};
+
+const frame = { input: 1, output: 1, model: 'm', id: 'a' };
+const jsonHeaders = { 'content-type': 'application/json' };
+
+describe.each(everyWay)('$path, stream: $stream', ({ path, stream }) => {
+  const ask = async (session: string, more: Record<string, string> = {}) => {
+    const { address } = await gateway();
+    const headers = { ...jsonHeaders, ...headersOf(`${session}-${path}-${stream}`, more) };
+    return send(`${address}${path}`, { body: requestAt(path, stream), headers });
+  };
+
+  /** Refuses these requests, counted from 1; in the other ones the model searches, and then answers. */
+  function refusing(...refused: number[]): void {
+    const answers = [
+      { text: 'One. ', calls: [search] },
+      { text: 'Two. ', calls: [{ ...search, id: 'again' }] },
+      { text: 'It is vermilion.' },
+    ];
+    let number = 0;
+    upstream.reply((_, response) => {
+      if (!refused.includes(++number)) return answers.shift();
+      response.writeHead(400, jsonHeaders).end(JSON.stringify(tooLong));
+      return undefined;
+    });
+  }
+
+  const tooLong = { error: { type: 'invalid_request_error', message: 'prompt is too long: 9 tokens > 8' } };
+  const sizes = () => upstream.requests.map(({ body }) => tokensOf([body.messages, body.input]));
+
+  test.each([
+    [1, 3],
+    [2, 4],
+  ])('requests %s and %s are too long: each is repeated once, with less', async (...refused) => {
+    refusing(...refused);
+    const { status, bytes } = await ask(`too-long-${refused[0]}`);
+    expect(status).toBe(200);
+    expect(upstream.requests).toHaveLength(5);
+    const found = sizes();
+    for (const number of refused) expect(found[number]).toBeLessThan(found[number - 1] ?? 0);
+    const sent = JSON.stringify(upstream.requests[4]?.body);
+    for (const id of ['call-search', 'again']) expect(sent).toContain(id);
+    const text = bytes.toString();
+    expect(text).not.toContain('too long');
+    if (!stream) return expect(text).toContain('It is vermilion.');
+    const deltas = [...text.matchAll(/"(?:content|delta)":"([^"]+)"|"text_delta","text":"([^"]+)"/g)];
+    expect(deltas.map(([, one, other]) => one ?? other).join('')).toBe('One. Two. It is vermilion.');
+  });
+
+  test('a repeated request that is too long again is the provider’s refusal', async () => {
+    refusing(2, 3);
+    const { status, bytes } = await ask('too-long-again');
+    expect(upstream.requests).toHaveLength(3);
+    const [, second = 0, third = 0] = sizes();
+    expect(third).toBeLessThan(second);
+    if (stream) expect(bytes.toString()).toContain('prompt is too long');
+    else expect({ status, text: bytes.toString() }).toEqual({ status: 400, text: JSON.stringify(tooLong) });
+  });
+
+  test('a call that the last request no longer offered passes', async () => {
+    let number = 0;
+    upstream.reply(() => ({ calls: [{ ...search, id: `again-${++number}` }] }));
+    const { bytes } = await ask('no-end');
+    expect(upstream.requests).toHaveLength(20);
+    const shown = bytes.toString();
+    expect(new Set(shown.match(/again-\d+/g))).toEqual(new Set(['again-20']));
+    expect(shown).toContain('search_history');
+  });
+
+  test('with recovery off, a call that the model makes all the same passes unchanged', async () => {
+    const { whole, events } = answerAt(path, { calls: [search] }, frame);
+    const text = stream ? events.join('') : JSON.stringify(whole);
+    upstream.reply((_, response) => {
+      response
+        .writeHead(200, { 'content-type': stream ? 'text/event-stream' : 'application/json' })
+        .end(text);
+    });
+    const { bytes } = await ask('off', { 'x-palimpsest-recovery': 'off' });
+    expect(namesIn(0)).toEqual([]);
+    expect(bytes.toString()).toBe(text);
+  });
+});
+
+describe('a response has the tools of the client only', () => {
+  const look = { type: 'function' as const, name: 'look', parameters: tool.parameters, strict: false };
+
+  test.each<[boolean, string]>([
+    [false, 'identity'],
+    [true, 'identity'],
+    [false, 'gzip'],
+  ])('and its other bytes are the provider’s (stream: %s, %s)', async (stream, encoding) => {
+    const said = (tools: readonly object[]) => {
+      const { whole, events } = answerAt('/v1/responses', { text: 'Yes.' }, { ...frame, tools });
+      return stream ? events.join('') : JSON.stringify(whole, null, 2);
+    };
+    upstream.reply(({ body }, response) => {
+      response.writeHead(200, {
+        'content-type': stream ? 'text/event-stream' : 'application/json',
+        'content-encoding': encoding,
+      });
+      const text = said(body.tools ?? []);
+      response.end(encoding === 'gzip' ? gzipSync(text) : text);
+    });
+    const { address } = await gateway();
+    const { bytes } = await send(`${address}/v1/responses`, {
+      body: requestAt('/v1/responses', stream, { tools: [look] }),
+      headers: { ...jsonHeaders, ...headersOf(`own-tools-${stream}-${encoding}`) },
+    });
+    expect(namesIn(0)).toHaveLength(4);
+    expect(bytes.toString()).toBe(said([look]));
+  });
+
+  test('also after a search', async () => {
+    const openai = openaiOf(await gateway(), 'own-tools');
+    const request = { model: 'gpt-4o', input: list, tools: [look] };
+    inTurn({ calls: [search] }, { text: 'Yes.' });
+    const whole = await openai.responses.create(request);
+    const shown = [whole.tools];
+    inTurn({ calls: [search] }, { text: 'Yes.' });
+    for await (const event of await openai.responses.create({ ...request, stream: true }))
+      if ('response' in event) shown.push(event.response.tools);
+    expect(shown).toEqual([[look], [look], [look], [look]]);
+  });
+});
+
 describe('the provider fails after a search', () => {
   const failure = { error: { message: 'Slow down', type: 'requests', code: 'rate_limit_exceeded' } };
 
