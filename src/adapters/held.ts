@@ -1,6 +1,7 @@
 /** What the adapters share that keep a session's context at hand: they read it at any size, and store after other writers. */
 import { setTimeout as wait } from 'node:timers/promises';
 import type { PalimpsestClient } from '../contract/client.js';
+import { orSmallest } from '../contract/smallest-context.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 
@@ -15,23 +16,16 @@ const attempts = 50;
 /** The longest wait in milliseconds before a further attempt. */
 const longestWait = 640;
 
-/**
- * The context of a session; null if there is no such session. If none fits the budget, it is the smallest one: the next question
- * makes the question before it an old message, which can be shortened.
- */
+/** The context of a session, the smallest one if none fits its budget; null if there is no such session. */
 export async function heldContext<Message, System>(
   client: SyncClient,
   request: HeldRequest,
 ): Promise<Synced<Message, System> | null> {
-  for (let shape: { budget?: number } = {}; ;) {
-    try {
-      return await client.sync<Message, System>({ ...request, ...shape, messages: [] });
-    } catch (error) {
-      if (isFailure(error, 'Store.SessionNotFound')) return null;
-      const floor = isFailure(error, 'Budget.Unreachable') ? error.details?.floor : null;
-      if (typeof floor !== 'number' || floor <= (shape.budget ?? 0)) throw error;
-      shape = { budget: floor };
-    }
+  try {
+    return await orSmallest((shape) => client.sync<Message, System>({ ...request, ...shape, messages: [] }));
+  } catch (error) {
+    if (isFailure(error, 'Store.SessionNotFound')) return null;
+    throw error;
   }
 }
 

@@ -82,8 +82,8 @@ export function palimpsestMiddleware(options: MiddlewareOptions) {
       return await sync(messages, 'refuse');
     } catch (error) {
       if (!isFailure(error, 'Store.ListEdited')) throw error;
-      const earlier = isReturn() ? null : await earlierIfLost(client, session, messages, error.details);
-      return earlier ? sync(withEarlier(messages, earlier), 'append') : sync(messages, onEdit);
+      const restored = isReturn() ? null : await restoredIfLost(client, session, messages, error.details);
+      return restored ? sync(restored, 'append') : sync(messages, onEdit);
     }
   };
 
@@ -172,25 +172,36 @@ function isReturn(): boolean {
 }
 
 /**
- * The session's context if the state begins with a message that the session does not have, although it may say the same as its
- * first one: the checkpointer has lost the thread, and the messages are new. Null for a state with messages of the session,
- * also if they were edited.
+ * The session's context and what is new in the state, if the checkpointer has lost the thread: the state begins with a message that
+ * the session does not have, although it may say the same as its first one, or with one that was sent again under its id. Null for
+ * an earlier state of the thread, and for an edited one. The details of the failure say where state and log part.
  */
-async function earlierIfLost(
+async function restoredIfLost(
   client: AdapterClient,
   session: string,
   messages: BaseMessage[],
-  edited: PalimpsestError['details'],
+  { session: inUse, known, commonSeq, lastSeq }: PalimpsestError['details'] = {},
 ): Promise<BaseMessage[] | null> {
-  const { session: inUse, context } = await client.sync<StoredMessage>({ session, messages: [] });
-  const [begin] = (await client.expand({ session: inUse, fromSeq: 1, limit: 1 })).messages;
-  const [first] = fromStored((begin?.native?.items ?? []) as unknown as StoredMessage[]);
+  if (typeof inUse !== 'string' || typeof known !== 'number') return null;
+  if (typeof commonSeq !== 'number' || typeof lastSeq !== 'number') return null;
+  const logged = async (seq: number): Promise<BaseMessage | undefined> => {
+    if (seq < 1 || seq > lastSeq) return undefined;
+    const [found] = (await client.expand({ session: inUse, fromSeq: seq, limit: 1 })).messages;
+    return fromStored((found?.native?.items ?? []) as unknown as StoredMessage[])[0];
+  };
+  const [first, begin, next] = await Promise.all([1, commonSeq - known + 1, commonSeq + 1].map(logged));
   const [ours] = messages;
-  if (first?.id && first.id === ours?.id) return null;
-  if (edited?.commonSeq !== 0 && (!first?.id || !ours?.id || saidBy(first) !== saidBy(ours))) return null;
-  const earlier = fromStored(context.messages);
-  return messages.some((message) => isEdited(message, earlier)) ? null : earlier;
+  if (areOneById(first, ours) || areOneById(next, messages[known])) return null;
+  const isAgain = areOneById(begin, ours);
+  const isNew = commonSeq === 0 || (first?.id && ours?.id && saidBy(first) === saidBy(ours));
+  if (!isAgain && !isNew) return null;
+  const context = fromStored(await remembered<StoredMessage>(client, session));
+  const rest = messages.slice(isAgain ? known : 0);
+  return rest.some((message) => isEdited(message, context)) ? null : withEarlier(rest, context);
 }
+
+const areOneById = (one: BaseMessage | undefined, other: BaseMessage | undefined): boolean =>
+  Boolean(one?.id) && one?.id === other?.id;
 
 type Recovery = (typeof recoveryTools)[number]['function'];
 

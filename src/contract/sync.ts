@@ -19,8 +19,9 @@ export const syncBody = component(
       .optional()
       .describe(
         'What to do if the list lacks messages of the log, or has others in their place. `refuse`: fail with `Store.ListEdited`. ' +
-          '`fork`: go on in a fork that ends where list and log part; later calls use this fork. `append`: append the messages ' +
-          'that the log does not have. Default: `refuse`.',
+          '`fork`: go on in a fork that ends where list and log part; later calls use this fork. If the list has the whole log of ' +
+          'the session or of an earlier fork, go on there. `append`: append the messages that the log does not have. Default: ' +
+          '`refuse`.',
       ),
     expectedSession: z
       .string()

@@ -1,5 +1,6 @@
 /** Finds what a list and a log have in common: the list is a log, a context, or a part of one, and what came since. */
 import type { ContextShape } from '../contract/context.js';
+import { orSmallest } from '../contract/smallest-context.js';
 import type { Json } from '../conversation/message.js';
 import type { ShownUnit } from '../formats/format.js';
 import { contextFormatOf, formatOf } from '../formats/index.js';
@@ -26,8 +27,9 @@ export interface Compared {
   /** The list has the whole log. */
   complete: boolean;
   /**
-   * For a list that has not: the same as `common`, or a later place in the list. The items between them stand for the log too,
-   * except that its first items, up to `instructions`, are other instructions.
+   * For a list that has not: what it has in common with the log by what its items say. That is the same as `common`, or a later
+   * place in the list, if its first items, up to `instructions`, are other instructions; it is an earlier place in the log, if the
+   * list begins with a message that the log has under its id.
    */
   reached: Common;
   instructions: number;
@@ -82,9 +84,15 @@ export async function compare(
   const head = await headPart(connections, row, list, instructions);
   if (head.common && ((await follow(head.common)) || (await skip(head.common.items))))
     return found([...shown.ours, ...head.ours]);
+  const named = head.common === null ? await namedPart(query, row, list, instructions) : null;
+  if (named && named.throughSeq >= lastSeq) {
+    reached = named;
+    return found([...shown.ours, ...head.ours]);
+  }
+  const parted = named && named.throughSeq > reached.throughSeq ? named : reached;
   const ours = new Set([...shown.ours, ...head.ours].filter((digest) => !head.carried.has(digest)));
   return {
-    ...{ common: areOthers ? common : reached, complete: false, reached },
+    ...{ common: areOthers ? common : parted, complete: false, reached },
     ...{ instructions: areOthers ? instructions : 0, ours },
   };
 }
@@ -153,6 +161,22 @@ async function newestPart(
   return null;
 }
 
+/**
+ * The items from `from` on that the log has from the message on that has the id of the first of them, which may say something else.
+ * Null if there is no such message.
+ */
+async function namedPart(query: Query, row: SessionRow, list: List, from: number): Promise<Common | null> {
+  const [id = null] = list.items.slice(from, from + 1).map(itemId);
+  if (id === null) return null;
+  let throughSeq = 0;
+  for await (const unit of logUnits(query, row, 1, row.nextSeq - 1)) {
+    const [first] = unit.items.map(itemId);
+    if (first === id) return alongLog(query, row, list, { items: from, throughSeq });
+    ({ throughSeq } = unit);
+  }
+  return null;
+}
+
 /** The beginning that the present context has too, and what the context has in place of messages. */
 async function shownPart(
   connections: Connections,
@@ -161,7 +185,9 @@ async function shownPart(
   instructions: number,
   shape: ContextShape,
 ): Promise<{ common: Common | null; ours: string[] }> {
-  const { context, units, session } = await readContextOf(connections, row, shape);
+  const { context, units, session } = await orSmallest((smallest) =>
+    readContextOf(connections, row, { ...shape, ...smallest }),
+  );
   const messages = context.messages as unknown as Json[];
   const digests = messages.map(itemDigest);
   const originals = new Set(units.flatMap(({ items }) => items ?? []));

@@ -1,4 +1,5 @@
 /** Finds what is new in a list that a caller holds, stores it once, and answers the context. */
+import type { ContextShape } from '../contract/context.js';
 import { continuationId } from '../contract/continuation.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
@@ -6,10 +7,16 @@ import { readInstant } from '../conversation/instant.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 import { turnToCount } from '../intake/count.js';
-import { type KnownList, longestKnown, noteLists } from '../store/append/known-lists.js';
+import {
+  type Branch,
+  branchesOf,
+  type KnownList,
+  longestKnown,
+  noteLists,
+} from '../store/append/known-lists.js';
 import { checkUsage } from '../store/append/learnt.js';
 import { formatOfTurn } from '../store/append/turns.js';
-import { fork } from '../store/compactions/fork.js';
+import { fork, goOnIn } from '../store/compactions/fork.js';
 import { reading } from '../store/connection/transaction.js';
 import type { SessionRow } from '../store/sessions/session-row.js';
 import { findSession } from '../store/sessions/sessions.js';
@@ -32,6 +39,13 @@ interface Target {
   ids: SessionIds;
   lastSeq: number;
   isNew: boolean;
+}
+
+/** Where a list is stored, what the log there has of it, and what it does not have. */
+interface Place {
+  target: Target;
+  common: Common;
+  parts: readonly ListPart[];
 }
 
 /** How far list and log are the same, and the end of the log. */
@@ -85,19 +99,21 @@ async function synchronized(
   formatOfTurn({ session: origin.session, format }, row);
   const known = ids === origin ? found : await knownPart(connections, ids, list);
   const compared = row ? await compare(connections, row, list, known, shape) : wholeList(nothing);
-  const { common, complete } = compared;
   const lastSeq = row ? row.nextSeq - 1 : 0;
-  const edited = complete ? null : { commonSeq: common.throughSeq, lastSeq };
-  if (edited && onEdit === 'refuse') throw listEdited(ids.session, list, { ...edited, common });
-  const parts =
-    row && edited
-      ? await partsOfEdited(connections, row, list, compared, { onEdit, edited })
-      : partsOf(list, common);
-  if (row && edited && onEdit === 'fork') await checkParts(connections, row, list, parts);
-  const target: Target =
-    edited && onEdit === 'fork'
-      ? { ids: await continued(connections, origin, ids, edited), lastSeq: common.throughSeq, isNew: false }
-      : { ids: { ...ids, ...(row && { incarnation: row.incarnation }) }, lastSeq, isNew: row === null };
+  const edited = compared.complete ? null : { commonSeq: compared.common.throughSeq, lastSeq };
+  if (edited && onEdit === 'refuse')
+    throw listEdited(ids.session, list, { ...edited, common: compared.common });
+  const { target, common, parts }: Place =
+    row && edited && onEdit === 'fork'
+      ? await elsewhere(connections, origin, { ids, row }, list, { compared, edited, shape })
+      : {
+          target: { ids: { ...ids, ...(row && { incarnation: row.incarnation }) }, lastSeq, isNew: !row },
+          common: compared.common,
+          parts:
+            row && edited
+              ? await partsOfEdited(connections, row, list, compared, { onEdit, edited })
+              : partsOf(list, compared.common),
+        };
   const stored = await storeParts(connections, origin, target, list, parts, request);
   const { context, pieces, ...read } = await readContextOf(connections, target.ids, shape);
   const throughSeq = stored?.stored.throughSeq ?? Math.max(target.lastSeq, common.throughSeq);
@@ -128,6 +144,56 @@ async function knownPart({ pool }: Connections, ids: SessionIds, list: List): Pr
   const found = await longestKnown(pool, ids, list.held.ofBeginnings);
   const items = found && loggedItems(list, found.items);
   return items === null ? null : { items, throughSeq: found!.throughSeq };
+}
+
+/**
+ * Moves the session to the branch that the list is of, or else to a new fork: the same list again makes no other one. A list that
+ * cannot be stored moves nothing.
+ */
+async function elsewhere(
+  connections: Connections,
+  origin: SessionIds,
+  { ids: from, row }: { ids: SessionIds; row: SessionRow },
+  list: List,
+  { compared, edited, shape }: { compared: Compared; edited: Edited; shape: ContextShape },
+): Promise<Place> {
+  const branches = await branchesOf(connections.pool, origin, list.held.ofBeginnings);
+  const branch = await branchWith(connections, branches, from, list, shape);
+  if (branch && branch.common.items >= compared.common.items) {
+    const { ids, common } = branch;
+    const parts = partsOf(list, common);
+    await checkParts(connections, row, list, parts);
+    await goOnIn(connections.pool, origin, { from, expectedSeq: edited.lastSeq, to: ids.session });
+    return { target: { ids, lastSeq: common.throughSeq, isNew: false }, common, parts };
+  }
+  const { common } = compared;
+  const parts = await partsOfEdited(connections, row, list, compared, { onEdit: 'fork', edited });
+  await checkParts(connections, row, list, parts);
+  const newest = branches.at(-1)?.session ?? from.session;
+  const ids = await continued(connections, origin, { from, newest }, edited);
+  return { target: { ids, lastSeq: common.throughSeq, isNew: false }, common, parts };
+}
+
+/** The branch whose whole log the list has, other than the session in use; null if there is none. */
+async function branchWith(
+  connections: Connections,
+  branches: readonly Branch[],
+  { tenant, session: inUse }: SessionIds,
+  list: List,
+  shape: ContextShape,
+): Promise<{ ids: SessionIds; common: Common } | null> {
+  const [longest] = branches
+    .flatMap(({ session, items }) => (items === null || session === inUse ? [] : [{ session, items }]))
+    .sort((one, other) => other.items - one.items);
+  if (!longest) return null;
+  const ids = { tenant, session: longest.session };
+  const [row, known] = await Promise.all([
+    findSession(connections.pool, ids),
+    knownPart(connections, ids, list),
+  ]);
+  if (!row) return null;
+  const { common, complete } = await compare(connections, row, list, known, shape);
+  return complete ? { ids: { ...ids, incarnation: row.incarnation }, common } : null;
 }
 
 function listEdited(
@@ -220,15 +286,15 @@ async function checkParts(
   }
 }
 
-/** Makes the fork in which the session goes on; a repeated call finds it. */
+/** Makes the fork in which the session goes on. Its id follows that of the newest branch. A repeated call finds it. */
 async function continued(
   { pool }: Connections,
   origin: SessionIds,
-  from: SessionIds,
+  { from, newest }: { from: SessionIds; newest: string },
   { commonSeq: throughSeq, lastSeq: expectedSeq }: { commonSeq: number; lastSeq: number },
 ): Promise<SessionIds> {
   for (let step = 1; ; step++) {
-    const to = continuationId(origin.session, from.session, step);
+    const to = continuationId(origin.session, newest, step);
     try {
       await fork(pool, from, { throughSeq, to, continues: origin.session, expectedSeq });
       return { tenant: origin.tenant, session: to };

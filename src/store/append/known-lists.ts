@@ -1,6 +1,7 @@
 import type { Pool } from 'pg';
+import { continuationNames } from '../../contract/continuation.js';
 import type { SessionIds } from '../../contract/ids.js';
-import { reading, type Query } from '../connection/transaction.js';
+import { read, reading, type Query } from '../connection/transaction.js';
 
 /** The first items of a list, and the last message of the log that they stand for. */
 export interface KnownPart {
@@ -57,5 +58,38 @@ export async function noteLists(
       ...[lists.map(({ digest }) => digest), lists.map(({ items }) => items)],
       lists.map(({ throughSeq }) => throughSeq),
     ],
+  );
+}
+
+/** A session, and the number of the first items of a list that stand for its whole log; null if the log has others. */
+export interface Branch {
+  [column: string]: unknown;
+  session: string;
+  items: number | null;
+}
+
+/**
+ * A session and the forks in which it has gone on, oldest first. A branch is recognized by a list that is noted; of beginnings that
+ * are much shorter than the list, none is asked for.
+ */
+export function branchesOf(pool: Pool, origin: SessionIds, digests: readonly string[]): Promise<Branch[]> {
+  return read<Branch>(
+    pool,
+    origin,
+    `with recursive family as (
+       select session_id, next_seq, created_at from palimpsest.sessions where tenant_id = $1 and session_id = $2
+       union all
+       select fork.session_id, fork.next_seq, fork.created_at from family join palimpsest.sessions fork
+         on fork.tenant_id = $1 and fork.fork_of is not null and fork.fork_of->>'session' = family.session_id
+         and substring(fork.session_id from '^(.*)~[0-9]+$') = any ($3::text[])
+     )
+     select family.session_id as session, known.items from family left join lateral (
+       select items, through_seq from palimpsest.known_lists
+       where tenant_id = $1 and session_id = family.session_id
+         and digest = any (array(select decode(each, 'hex') from unnest($4::text[]) each))
+       order by items desc limit 1
+     ) known on known.through_seq = family.next_seq - 1
+     order by family.created_at, family.session_id`,
+    [origin.tenant, origin.session, continuationNames(origin.session), digests.slice(-firstPage)],
   );
 }

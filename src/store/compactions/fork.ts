@@ -14,7 +14,7 @@ import type { SessionIds } from '../../contract/ids.js';
 import type { Forked, ForkRequest } from '../../contract/compactions.js';
 import { settingsOf } from '../sessions/settings.js';
 import { lockSessions, noteStored, refusalOfBytes, refusalOfSession } from '../tenants/storage.js';
-import { withTransaction, type Transaction } from '../connection/transaction.js';
+import { type Transaction, withSession, withTransaction } from '../connection/transaction.js';
 
 /**
  * Makes a new session with the policy, the log and the compactions of another up to `throughSeq`. After the fork the
@@ -43,9 +43,7 @@ export async function fork(
       // Appends continue meanwhile, unless they would be lost to a session that goes on in the fork. Only a concurrent change of
       // the policy, because it changes counts, would make the copy inconsistent.
       if (attempt > 1 || continues !== undefined || expectedSeq !== undefined) {
-        const { nextSeq } = await lockSession(tx, source);
-        if (expectedSeq !== undefined && expectedSeq !== nextSeq - 1)
-          throw stale(ids.session, nextSeq - 1, expectedSeq);
+        await lockToMove(tx, source, expectedSeq);
       } else await keepSession(tx, source);
       const { limits } = source.policy;
       await lockSessions(tx, ids.tenant, limits);
@@ -88,6 +86,28 @@ function stale(session: string, lastSeq: number, expectedSeq: number): Palimpses
   );
 }
 
+/**
+ * From now on, `sync` for `origin` uses `to`, which is `origin` itself or a fork of it, and no longer `from`, which ends at
+ * `expectedSeq`. Throws `Store.StaleAppend` if another call has moved `origin` or stored to `from`.
+ */
+export async function goOnIn(
+  pool: Pool,
+  origin: SessionIds,
+  { from, expectedSeq, to }: { from: SessionIds; expectedSeq: number; to: string },
+): Promise<void> {
+  await withSession(pool, from, async (tx) => {
+    await lockToMove(tx, from, expectedSeq);
+    await continueIn(tx, origin, from.session, to);
+  });
+}
+
+/** Turns that would be lost to a session that goes on elsewhere wait until it has moved. */
+async function lockToMove(tx: Transaction, from: SessionIds, expectedSeq: number | undefined): Promise<void> {
+  const { nextSeq } = await lockSession(tx, from);
+  if (expectedSeq !== undefined && expectedSeq !== nextSeq - 1)
+    throw stale(from.session, nextSeq - 1, expectedSeq);
+}
+
 /** From now on, `sync` for `origin` uses the session `to`. Returns false if it does so already. */
 async function continueIn(
   { query }: Transaction,
@@ -96,7 +116,7 @@ async function continueIn(
   to: string,
 ): Promise<boolean> {
   const updated = await query<{ session_id: string }>(
-    `update palimpsest.sessions set continued_in = $4
+    `update palimpsest.sessions set continued_in = nullif($4, session_id)
      where tenant_id = $1 and session_id = $2 and coalesce(continued_in, session_id) = $3 returning session_id`,
     [origin.tenant, origin.session, from, to],
   );
@@ -105,7 +125,7 @@ async function continueIn(
     'select continued_in from palimpsest.sessions where tenant_id = $1 and session_id = $2',
     [origin.tenant, origin.session],
   );
-  if (found?.continued_in === to) return false;
+  if (found && (found.continued_in ?? origin.session) === to) return false;
   throw moved(origin.session, from);
 }
 

@@ -102,6 +102,52 @@ describe('a checkpointer that has lost the thread', () => {
     expect(await told(session)).toEqual(['Hello.', 'Asked with 1.', 'Again.', 'Asked with 3.']);
   });
 
+  describe('and sends a message that is evicted', () => {
+    /** A thread whose context lacks the question `q-2`. Returns its log. */
+    async function evicted(session: string): Promise<string[]> {
+      const agent = build({ checkpointer: new MemorySaver(), policy: { contextWindow: 6_000 } });
+      for (let number = 1; number <= 12; number++) {
+        const content = `Question ${number}. ${'many words '.repeat(300)}`;
+        await agent.invoke({ messages: [new HumanMessage({ id: `q-${number}`, content })] }, thread(session));
+      }
+      await palimpsest.settled({ session });
+      const { messages } = await palimpsest.context({ session });
+      expect(JSON.stringify(messages)).not.toContain('"q-2"');
+      return told(session);
+    }
+    const again = (content: string) => ({ messages: [new HumanMessage({ id: 'q-2', content })] });
+
+    test('edited, it takes the place of the earlier one in a fork', async () => {
+      const session = 'evicted-edited';
+      const log = await evicted(session);
+      for (const next of ['Edited.', 'Edited once more.']) {
+        await build({ checkpointer: new MemorySaver() }).invoke(again(next), thread(session));
+        const { session: inUse } = await palimpsest.sync({ session, messages: [] });
+        expect(await told(inUse)).toEqual([...log.slice(0, 2), next, 'Asked with 3.']);
+      }
+      expect(await told(session)).toEqual(log);
+    });
+
+    test('edited, it is stored at the end with append', async () => {
+      const session = 'evicted-append';
+      const log = await evicted(session);
+      const agent = build({ checkpointer: new MemorySaver(), onEdit: 'append' });
+      await agent.invoke(again('Edited.'), thread(session));
+      expect((await told(session)).slice(0, -1)).toEqual([...log, 'Edited.']);
+      expect(await sessionsOf(session)).toEqual([session]);
+    });
+
+    test('as it was, it is not stored again', async () => {
+      const session = 'evicted-again';
+      const log = await evicted(session);
+      const repeated = again(log[2]!);
+      repeated.messages.push(new HumanMessage('Again.'));
+      await build({ checkpointer: new MemorySaver() }).invoke(repeated, thread(session));
+      expect((await told(session)).slice(0, -1)).toEqual([...log, 'Again.']);
+      expect(await sessionsOf(session)).toEqual([session]);
+    });
+  });
+
   test('is refused if the option says so', async () => {
     const session = 'lost-refused';
     await build({ checkpointer: new MemorySaver() }).invoke(says('Hello.'), thread(session));
@@ -207,16 +253,23 @@ test('replicas with checkpointers of their own share a session with append, and 
   expect((await sessionsOf('replicas-fork')).length).toBeGreaterThan(1);
 });
 
-test.each([true, false])(
-  'a question follows one that was larger than the window (memory: %s)',
-  async (memory) => {
-    const session = `large-${memory}`;
-    const checkpointer = memory ? undefined : new MemorySaver();
-    const ask = (content: string) =>
-      build({ session, memory, checkpointer, policy: { contextWindow: 8_000 } }).invoke(
+test.each([
+  ['the session', () => undefined],
+  ['a checkpointer', (kept: MemorySaver) => kept],
+  ['a checkpointer that loses the thread', () => new MemorySaver()],
+])(
+  'a question follows one that was larger than the window, with %s as the memory',
+  async (name, checkpointerOf) => {
+    const session = `large: ${name}`;
+    const kept = new MemorySaver();
+    const ask = (content: string) => {
+      const checkpointer = checkpointerOf(kept);
+      const memory = checkpointer === undefined;
+      return build({ session, memory, checkpointer, policy: { contextWindow: 8_000 } }).invoke(
         says(content),
         thread(session),
       );
+    };
     const large = 'many words '.repeat(10_000);
     await ask('Hello.');
     expect(await failure(ask(large))).toMatchObject({ type: 'Budget.Unreachable' });

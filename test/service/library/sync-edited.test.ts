@@ -204,6 +204,55 @@ describe('a list of the newest messages', () => {
   });
 });
 
+describe('a list that begins with a message that the log has under its id', () => {
+  const human = (id: string, content: string): Json => ({ type: 'human', data: { id, content } });
+  const log = ['a', 'b', 'c', 'd'].map((id) => human(id, `Message ${id}.`));
+  const sent = (session: string, messages: Json[], onEdit?: SyncRequest['onEdit']) =>
+    palimpsest.sync({ session, format: 'langchain', messages, ...(onEdit && { onEdit }) });
+
+  test('and says something else, parts from the log before it', async () => {
+    const session = 'named-edited';
+    await sent(session, log);
+    const list = [human('c', 'Edited.'), human('e', 'And now?')];
+    expect(await failure(sent(session, list))).toMatchObject({
+      ...{ type: 'Store.ListEdited', details: { known: 0, commonSeq: 2, lastSeq: 4 } },
+    });
+    const forked = await sent(session, list, 'fork');
+    expect(forked).toMatchObject({ session: `${session}~1`, known: 0, edited: { commonSeq: 2, lastSeq: 4 } });
+    expect(await replayed(`${session}~1`)).toEqual([...log.slice(0, 2), ...list]);
+    expect(await sent(session, list, 'fork')).toMatchObject({ session: `${session}~1`, stored: null });
+    expect(await replayed(session)).toEqual(log);
+  });
+
+  test('and is edited later, parts from the log there', async () => {
+    const session = 'named-later';
+    await sent(session, log);
+    const list = [log[1]!, human('c', 'Edited.')];
+    expect(await sent(session, list, 'fork')).toMatchObject({ known: 1, edited: { commonSeq: 2 } });
+    expect(await replayed(`${session}~1`)).toEqual([...log.slice(0, 2), list[1]]);
+  });
+
+  test('and is edited, is appended without what the log has', async () => {
+    const session = 'named-append';
+    await sent(session, log);
+    const list = [human('c', 'Edited.'), log[3]!, human('e', 'And now?')];
+    for (let time = 1; time <= 2; time++) await sent(session, list, 'append');
+    expect(await replayed(session)).toEqual([...log, list[0], list[2]]);
+  });
+});
+
+test('a list is compared with a session whose context does not fit', async () => {
+  const session = 'too-large';
+  const log = [user('One.'), assistant('Two.'), user('many words '.repeat(10_000))];
+  const first = palimpsest.sync({ session, messages: log, policy });
+  expect(await failure(first)).toMatchObject({ type: 'Budget.Unreachable' });
+  expect(await failure(sync(session, [next]))).toMatchObject({
+    ...{ type: 'Store.ListEdited', details: { commonSeq: 0, lastSeq: 3 } },
+  });
+  expect(await sync(session, [next], 'append')).toMatchObject({ stored: { fromSeq: 4, throughSeq: 4 } });
+  expect(await replayed(session)).toEqual([...log, next]);
+});
+
 describe("with onEdit 'append'", () => {
   test('an edited message is appended, and those after it are not', async () => {
     const log = turnsFrom(1, 4);

@@ -221,6 +221,53 @@ describe('a list that is not the log and more', () => {
     expect(await replayed('edited-fork~2')).toEqual([user('Afresh.')]);
   });
 
+  test('is the branch that has it, when either list is sent again', async () => {
+    const session = 'edited-branches';
+    await palimpsest.sync({ session, messages: dialog });
+    const edited = [...dialog.slice(0, 2), user('Another.')];
+    const other = [user('Afresh.')];
+    const fork = (messages: ChatMessage[]) => palimpsest.sync({ session, messages, onEdit: 'fork' });
+    await fork(edited);
+    await fork(other);
+    for (const [list, inUse, commonSeq] of [
+      [dialog, session, 0],
+      [edited, `${session}~1`, 2],
+      [other, `${session}~2`, 0],
+      [edited, `${session}~1`, 0],
+      [dialog, session, 2],
+    ] as const) {
+      const answer = { session: inUse, known: list.length, stored: null, throughSeq: list.length };
+      expect(await fork([...list])).toMatchObject({ ...answer, edited: { commonSeq } });
+      expect(await fork([...list])).toMatchObject({ ...answer, edited: null });
+    }
+    expect((await palimpsest.status({ session })).continuedIn).toBeNull();
+    expect(await failure(palimpsest.sync({ session, messages: edited }))).toMatchObject({
+      type: 'Store.ListEdited',
+    });
+    // What is new goes to the branch.
+    const more = [...edited, assistant('Fourth.')];
+    expect(await fork(more)).toMatchObject({ session: `${session}~1`, known: 3, stored: { fromSeq: 4 } });
+    // A further edit of the first branch is a branch of its own.
+    await fork(dialog);
+    const third = [...dialog.slice(0, 2), user('Yet another.')];
+    expect(await fork(third)).toMatchObject({ session: `${session}~3`, known: 2 });
+    expect(await replayed(`${session}~3`)).toEqual(third);
+    expect(await replayed(`${session}~1`)).toEqual(more);
+    expect(await replayed(session)).toEqual(dialog);
+    expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(4);
+  });
+
+  test('that cannot be stored after a branch does not move the session', async () => {
+    const session = 'edited-wrong';
+    await palimpsest.sync({ session, messages: dialog });
+    const edited = [...dialog.slice(0, 2), user('Another.')];
+    await palimpsest.sync({ session, messages: edited, onEdit: 'fork' });
+    const wrong = { role: 'nobody', content: 'Hello.' } as unknown as ChatMessage;
+    const call = palimpsest.sync({ session, messages: [...dialog, wrong], onEdit: 'fork' });
+    expect(await failure(call)).toMatchObject({ type: 'Input.Invalid', path: 'messages[4].role' });
+    expect((await palimpsest.status({ session })).continuedIn).toBe(`${session}~1`);
+  });
+
   test('appends what the log does not have, once', async () => {
     const session = 'edited-append';
     await palimpsest.sync({ session, messages: dialog });
@@ -434,6 +481,44 @@ describe('at once', () => {
     );
     expect(new Set(made.map((one) => one.session))).toEqual(new Set(['at-once-fork~1']));
     expect(await replayed('at-once-fork~1')).toEqual(messages);
+  });
+});
+
+describe('branches of a session at once', () => {
+  const original = [user('One.'), assistant('Two.')];
+  const edited = [user('One.'), assistant('Other.')];
+
+  /** A session that goes on in its fork. */
+  async function parted(session: string) {
+    await palimpsest.sync({ session, messages: original });
+    await palimpsest.sync({ session, messages: edited, onEdit: 'fork' });
+  }
+
+  test('are those that there were, when their lists are sent again', async () => {
+    const session = 'branches-again';
+    await parted(session);
+    const made = await Promise.all(
+      Array.from({ length: 8 }, async (_, index) => {
+        const isOriginal = index % 2 === 0;
+        const messages = isOriginal ? original : edited;
+        const { session: inUse } = await palimpsest.sync({ session, messages, onEdit: 'fork' });
+        return inUse === session ? isOriginal : !isOriginal;
+      }),
+    );
+    expect(made).not.toContain(false);
+    expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(2);
+  });
+
+  test('get what is new in their lists', async () => {
+    const session = 'branches-more';
+    await parted(session);
+    const lists = [original, edited].map((list, index) => [...list, user(`List ${index}.`)]);
+    await Promise.all(
+      [...lists, ...lists].map((messages) => palimpsest.sync({ session, messages, onEdit: 'fork' })),
+    );
+    expect(await replayed(session)).toEqual(lists[0]);
+    expect(await replayed(`${session}~1`)).toEqual(lists[1]);
+    expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(2);
   });
 });
 
