@@ -63,6 +63,23 @@ describe('on a session that this process has seen', () => {
     expect(await statements(() => palimpsest.context({ session }))).toEqual(['with']);
   });
 
+  it.each([[2], [400]])(
+    'a list that goes on is stored with few statements, after %i messages',
+    async (length) => {
+      const { palimpsest } = stack;
+      const session = `list-${length}`;
+      const policy = { contextWindow: 1_000_000 };
+      const messages = talk(length);
+      await palimpsest.sync({ session, messages, policy });
+      const more = [...messages, ...talk(2)];
+      const sync = () => palimpsest.sync({ session, messages: more, onEdit: 'fork' });
+      // The session and the beginning that is known, at the same time; the turn with its list; the context.
+      const turn = ['begin', 'select', 'with', 'insert', 'commit'];
+      expect(await statements(sync)).toEqual(['select', 'select', ...turn, 'with']);
+      expect(await statements(sync)).toEqual(['select', 'select', 'with']);
+    },
+  );
+
   it('a turn that is repeated costs no more', async () => {
     const turn = { ...newSession(), turnId: '1', messages: talk(2) };
     const first = await appendTurn(pool, turn);
