@@ -10,7 +10,7 @@ test('every parser returns or throws a typed failure', async () => {
 });
 
 test.each([
-  ['an alias without its anchor', 'a: *missing\n', 'missing'],
+  ['an alias without its anchor', 'a: *missing\n', 'anchor'],
   [
     'aliases of aliases without end',
     `a: &a [x, x, x, x, x, x, x, x, x, x]\n${['b', 'c', 'd', 'e']
