@@ -223,7 +223,8 @@ describe('with a session', () => {
     ];
     const second = await send(`${address}${completions}`, { body: bodyOf(list), headers });
     expect(second.headers['x-palimpsest-session']).toBeUndefined();
-    expect(await replayed('last')).toEqual([user('One.'), answer, user('Two.')]);
+    // Its own answer may have followed already.
+    expect((await replayed('last')).slice(0, 3)).toEqual([user('One.'), answer, user('Two.')]);
   });
 
   test('also if the model called a tool of ours that the client answers', async () => {
