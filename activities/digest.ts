@@ -9,6 +9,7 @@ import type { Metrics } from '../src/process/metrics.js';
 import { aheadRun, holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
 import { storeDigest } from '../src/store/compactions/digests.js';
 import type { SessionIds } from '../src/contract/ids.js';
+import { inSlices } from '../src/steps.js';
 import { isDrawnAgain } from '../src/temporal/failures.js';
 import type { AskingOfSession } from './asking.js';
 import type { Attempt, Dependencies } from './run.js';
@@ -71,7 +72,7 @@ async function ask(
   asked: () => Promise<void>,
 ): Promise<DigestRef> {
   const { pool, model, metrics } = dependencies;
-  const { request, tokens, accept } = await prepare();
+  const { request, tokens, ahead, accept } = await prepare();
   const startedAt = Date.now();
   let meanwhile: Promise<void> | undefined;
   const answer = await withinTokens(
@@ -86,7 +87,10 @@ async function ask(
       return counted(metrics, summarizer.model, () =>
         model.summarize(request, {
           model: summarizer.model,
-          expectedInputTokens: tokens,
+          expectedInputTokens: async () => {
+            await inSlices(ahead(), attempt.signal);
+            return tokens();
+          },
           window: summarizer.window,
           signal: attempt.signal,
         }),

@@ -23,10 +23,12 @@ import { startTimer } from './timer.js';
 import { TurnInbox } from './turn-inbox.js';
 
 /**
- * Well below the server's suggestion (4,096). If a signal arrives during the task that hands over, the task fails, and the worker
- * replays the whole history (about 0.6 ms per event), while more signals arrive.
+ * Well below the server's suggestion (4,096). A worker replays the whole history (about 0.6 ms per event) for a session that it
+ * does not keep in memory, and if a signal arrives during the task that hands over.
  */
-const handOverAfterEvents = 1_000;
+const handOverAfterEvents = 250;
+/** Of runs that earlier versions began. */
+const handOverLaterAfterEvents = 1_000;
 
 /** The result of an activity in a run that began under an earlier version, which lacks later fields. */
 type Earlier<Answer> = Omit<Answer, 'coldAfterMs' | 'paused' | 'incarnation' | 'eager'> & Partial<Answer>;
@@ -51,7 +53,8 @@ export class SessionRun {
     this.ids = { tenant, session };
     this.state = carried ?? freshState();
     this.waits = new SessionWaits(idleAfterMs);
-    this.maxHistoryEvents = maxHistoryEvents ?? handOverAfterEvents;
+    this.maxHistoryEvents =
+      maxHistoryEvents ?? (this.fewerSteps ? handOverAfterEvents : handOverLaterAfterEvents);
     this.inbox = new TurnInbox(
       this.ids,
       this.state,

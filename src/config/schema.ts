@@ -408,7 +408,7 @@ export const configSchema = z.strictObject({
       'number of concurrent model calls in a process',
     ),
     cachedWorkflows: setting(
-      wholeOr(0, 1_000, 1_000_000),
+      wholeOr(0, 250, 1_000_000),
       'PALIMPSEST_WORKER_CACHED_WORKFLOWS',
       'number of session workflows that a process keeps in memory; others are replayed from their history',
     ),

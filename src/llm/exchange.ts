@@ -29,7 +29,7 @@ export interface SummarizeOptions {
    * Our own count of the request's tokens, used to estimate unreported usage and to detect silent truncation. A function is
    * called after the request was sent, so that counting costs no extra time; only a raised output limit needs the count before.
    */
-  expectedInputTokens: number | (() => number);
+  expectedInputTokens: number | (() => Promise<number>);
   /** Aborting it ends the request at once and throws an error that `isAbort` recognises. */
   signal: AbortSignal;
   /** The summarizer's window, in tokens; a raised output limit stays within it. Absent: no limit. */
@@ -54,6 +54,7 @@ export class Exchange {
   #inputTokens = 0;
   #outputTokens = 0;
   #usageEstimated = false;
+  #expected: number | undefined;
 
   constructor(
     readonly request: SummaryRequest,
@@ -71,7 +72,7 @@ export class Exchange {
     if (whole !== '') answer = { ...answer, text: whole, finish: 'stop' };
     if (isCutOff(answer)) {
       // An answer without visible text has used up the limit for reasoning. It needs more room than a text that was cut off.
-      const raised = this.#fitting(limit * (answer.text === '' && limit <= wanted ? 4 : 2));
+      const raised = await this.#fitting(limit * (answer.text === '' && limit <= wanted ? 4 : 2));
       if (raised > limit) {
         const thoughtful = answer.reasoned || answer.text === '';
         ({ answer, limit } = { answer: await this.#ask(raised), limit: raised });
@@ -91,7 +92,9 @@ export class Exchange {
   /** Uses the limit that this model is known to need, or the wanted limit if the prompt leaves no room for the known one. */
   async #askAsUsual(): Promise<{ answer: Answer; limit: number }> {
     const wanted = this.request.maxTokens;
-    const limit = this.#fitting(Math.ceil(wanted * this.endpoint.traitsOf(this.options.model).limitFactor));
+    const limit = await this.#fitting(
+      Math.ceil(wanted * this.endpoint.traitsOf(this.options.model).limitFactor),
+    );
     try {
       return { answer: await this.#ask(limit), limit };
     } catch (error) {
@@ -108,10 +111,10 @@ export class Exchange {
       try {
         const sending = this.send(body);
         await Promise.race([sending, sleep(leavingMs)]);
-        const expected = this.#expectedInputTokens();
+        const expected = await this.#expectedInputTokens();
         const answer = await sending;
-        this.#count(answer);
-        if (this.endpoint.hasTruncated(model, expected, answer)) throw this.#truncated(answer);
+        this.#count(answer, expected);
+        if (this.endpoint.hasTruncated(model, expected, answer)) throw this.#truncated(answer, expected);
         return answer;
       } catch (error) {
         const learnt =
@@ -121,22 +124,23 @@ export class Exchange {
     }
   }
 
-  #fitting(limit: number): number {
+  async #fitting(limit: number): Promise<number> {
     const { window = Infinity, model } = this.options;
     const { largestOutput } = this.endpoint.traitsOf(model);
     if (limit <= this.request.maxTokens) return Math.min(limit, largestOutput);
     // Counts differ by a few percent between tokenizers, and chat templates add tokens.
-    const room = Math.floor(window - 1.05 * this.#expectedInputTokens());
+    const room = Math.floor(window - 1.05 * (await this.#expectedInputTokens()));
     return Math.min(limit, Math.max(room, this.request.maxTokens), largestOutput);
   }
 
-  #expectedInputTokens(): number {
+  async #expectedInputTokens(): Promise<number> {
     const { expectedInputTokens: expected } = this.options;
-    return typeof expected === 'number' ? expected : expected();
+    this.#expected ??= typeof expected === 'number' ? expected : await expected();
+    return this.#expected;
   }
 
-  #count({ text, promptTokens, outputTokens }: Answer): void {
-    this.#inputTokens += promptTokens ?? this.#expectedInputTokens();
+  #count({ text, promptTokens, outputTokens }: Answer, expectedInputTokens: number): void {
+    this.#inputTokens += promptTokens ?? expectedInputTokens;
     this.#outputTokens += outputTokens ?? Math.ceil(text.length / 4);
     this.#usageEstimated ||= promptTokens === null || outputTokens === null;
   }
@@ -186,9 +190,8 @@ export class Exchange {
     }
   }
 
-  #truncated({ promptTokens }: Answer): PalimpsestError {
+  #truncated({ promptTokens }: Answer, expectedInputTokens: number): PalimpsestError {
     const { model } = this.options;
-    const expectedInputTokens = this.#expectedInputTokens();
     const message = `The endpoint read ${promptTokens} of about ${expectedInputTokens} prompt tokens and reported no error.`;
     const hint = `Give model "${model}" a larger window at the endpoint (Ollama: num_ctx), or set policy.summary.contextWindow to its actual window.`;
     return new PalimpsestError('Llm.ContextOverflow', message, {

@@ -106,7 +106,7 @@ function limitsOf({
   backfillSteps = 1,
   backfillShare = 0.25,
   modelCalls = 32,
-  cachedWorkflows = 1_000,
+  cachedWorkflows = 250,
 }: WorkerSettings) {
   return { databaseSteps, backfillSteps, backfillShare, modelCalls, cachedWorkflows };
 }

@@ -62,8 +62,8 @@ export interface WorkerSettings {
   modelCalls?: number;
   /**
    * Session workflows cached in memory. A cached workflow costs memory (docs/numbers.md); a workflow that is not cached costs a
-   * replay.
-   * @default 1,000
+   * replay with its next task, which only a due turn needs.
+   * @default 250
    */
   cachedWorkflows?: number;
   /**

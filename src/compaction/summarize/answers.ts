@@ -7,6 +7,7 @@ import type { PromptSettings, SummaryRequest } from '../../summary/ask/prompts.j
 import { relocateToolClaims } from '../../summary/origins/provenance.js';
 import type { Sources } from '../../summary/origins/sources.js';
 import { readSummary } from '../../summary/answer/structured.js';
+import type { Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import type { SummarizerSettings } from '../plan/plan-types.js';
 
@@ -73,7 +74,7 @@ function accepted({ counter, prompt, summarizer }: Asking, text: string, asked: 
 }
 
 /** The record of a request, with which its answer is compared; `empty`: the same request without the record. */
-export function groundOf(record: readonly (string | null)[], empty: SummaryRequest): Ground {
+export function groundOf(record: readonly (string | null)[], empty: SummaryRequest): Steps<Ground> {
   const asked = empty.messages.map(({ content }) => content).join('\n');
-  return new Ground(record.filter((text) => text !== null).join('\n'), asked);
+  return Ground.reading(record.filter((text) => text !== null).join('\n'), asked);
 }

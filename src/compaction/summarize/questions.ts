@@ -24,7 +24,8 @@ import { digestKey, halveChunk, readBy, transcriptOf, type ChunkRef } from '../.
 import { chunkRequest, foldRequest, mergeRequest, type SummaryRequest } from '../../summary/ask/prompts.js';
 import { repairRequest, type RepairProblem } from '../../summary/ask/repair.js';
 import { readAhead, sourcesIn } from '../../summary/origins/sources.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import { atOnce, type Steps } from '../../steps.js';
+import { textSlices, type TokenCounter } from '../../tokens/counter.js';
 import { answerText, groundOf, storable, type Asking } from './answers.js';
 import { readable } from '../../summary/redaction/withheld.js';
 import type { ChunkStep, DigestRef, MergeStep } from './model-steps.js';
@@ -39,8 +40,10 @@ export interface Question {
 
 interface Prepared {
   request: SummaryRequest;
-  /** Tokens of the request. They are counted during the model call, since counting takes as long as sending. */
+  /** Tokens of the request. */
   tokens: () => number;
+  /** Computes during the model call, in steps, what `tokens` and `accept` need. */
+  ahead: () => Steps<void>;
   /** The text to store. Throws `Llm.BadOutput` or `Summary.NotSmaller`. */
   accept: (answer: string) => string;
 }
@@ -142,18 +145,13 @@ export async function chunkQuestion(
             })
           : chunkRequest({ transcript: text, key, maxTokens, prompt: asking.prompt });
       const before = previous?.text ?? null;
-      const inputTokens = once(
-        () => counter.count(transcript) + (before === null ? 0 : counter.count(before)),
-      );
+      const inputTokens = once(() => tokensOf([transcript, before ?? ''], counter));
       const ground = once(() => groundOf([before, transcript], requestWith('', null)));
       return {
         request: requestWith(transcript, before),
-        // Counts the material once, together with its surroundings; the sources are read in the same step.
-        tokens: once(() => {
-          sources();
-          ground();
-          return inputTokens() + countRequest(requestWith('', null), counter);
-        }),
+        // Counts the material once, together with its surroundings.
+        tokens: () => inputTokens() + countRequest(requestWith('', null), counter),
+        ahead: ahead(inputTokens, ground, sources),
         accept: (answer) =>
           storable(asking, answer, {
             ...{ kind: fold ? 'draft' : 'digest', maxTokens, inputTokens: inputTokens() },
@@ -192,12 +190,11 @@ export function mergeQuestion(
         groundOf([before, ...texts], root ? foldRequest({ ...empty, previous: null }) : mergeRequest(empty)),
       );
       const inputTokens = coveredTokens + (before === null ? 0 : counter.count(before));
+      const tokens = once(() => requestTokens(request, counter));
       return {
         request,
-        tokens: once(() => {
-          ground();
-          return countRequest(request, counter);
-        }),
+        tokens,
+        ahead: ahead(tokens, ground),
         accept: (answer) =>
           storable(asking, answer, {
             ...{ kind: root ? 'draft' : 'digest', maxTokens, inputTokens },
@@ -255,17 +252,15 @@ export async function notesQuestion(
         ...{ key, maxTokens, prompt },
       };
       const request = notesRequest({ ...asked, transcript });
-      const inputTokens = once(() => counter.count(transcript));
+      const inputTokens = once(() => tokensOf([transcript], counter));
       const ground = once(() =>
         groundOf([transcript], notesRequest({ ...asked, before: null, follows: '', transcript: '' })),
       );
       return {
         request,
-        // Counts the material once, together with its surroundings; the ground is read in the same step.
-        tokens: once(() => {
-          ground();
-          return inputTokens() + countRequest(notesRequest({ ...asked, transcript: '' }), counter);
-        }),
+        // Counts the material once, together with its surroundings.
+        tokens: () => inputTokens() + countRequest(notesRequest({ ...asked, transcript: '' }), counter),
+        ahead: ahead(inputTokens, ground),
         accept: (answer) => {
           const { notes: read, changes } = readNotes(answerText(asking, answer));
           const notes = linesWithin(read, digestLimit(maxTokens), counter);
@@ -301,12 +296,11 @@ export function mergeNotesQuestion(
       const notes = (await textsOf(digests)).map((text) => redact(readNotes(text).notes));
       const request = mergeNotesRequest({ notes, key, maxTokens, prompt });
       const ground = once(() => groundOf(notes, mergeNotesRequest({ notes: [], key, maxTokens, prompt })));
+      const tokens = once(() => requestTokens(request, counter));
       return {
         request,
-        tokens: once(() => {
-          ground();
-          return countRequest(request, counter);
-        }),
+        tokens,
+        ahead: ahead(tokens, ground),
         accept: (answer) => {
           const read = readNotes(answerText(asking, answer)).notes;
           const merged = linesWithin(read, digestLimit(maxTokens), counter);
@@ -341,9 +335,11 @@ export function stateQuestion(
       const following = followingOf(staying, markFor(key, followingOf(staying, '')));
       const asked = { text: redact(state.text), maxTokens: state.maxTokens };
       const request = stateRequest({ notes, follows: following, state: asked, key, prompt });
+      const tokens = once(() => requestTokens(request, counter));
       return {
         request,
-        tokens: once(() => countRequest(request, counter)),
+        tokens,
+        ahead: ahead(tokens),
         accept: (answer) => {
           const text = answerText(asking, answer);
           const { notes: plain, changes: read } = readNotes(text);
@@ -359,7 +355,7 @@ export function stateQuestion(
           if (!holdsChanges(changes)) {
             const empty = { notes: [], follows: '', state: { ...asked, text: '' }, key, prompt };
             const told = notes.flatMap((one) => [one.notes, one.changes]);
-            const ground = groundOf([...told, asked.text], stateRequest(empty));
+            const ground = atOnce(groundOf([...told, asked.text], stateRequest(empty)));
             acceptDigest(changes, { inputTokens: Infinity, maxTokens: most, counter, ground });
           }
           return redact(writeNotes({ notes: '', changes }, hash));
@@ -406,14 +402,17 @@ export function repairQuestion(
       const { snapshot } = await found();
       const asked = { maxTokens, key, prompt: asking.prompt };
       const request = repairRequest({ ...asked, snapshot });
+      const tokens = once(() => requestTokens(request, counter));
+      const ground = once(() => groundOf([snapshot], repairRequest({ ...asked, snapshot: '' })));
       return {
         request,
-        tokens: once(() => countRequest(request, counter)),
+        tokens,
+        ahead: ahead(tokens, ground),
         // There is no second repair: if the repaired snapshot is too long, the first one is used.
         accept: (answer) =>
           storable(asking, answer, {
             ...{ kind: 'snapshot', maxTokens, inputTokens: Infinity },
-            ground: groundOf([snapshot], repairRequest({ ...asked, snapshot: '' })),
+            ground: ground(),
             sources: () => sourcesIn([], [snapshot]),
           }),
       };
@@ -450,13 +449,50 @@ function sliceOf({ fromSeq, fromChar, throughSeq, throughChar }: ChunkRef, seq: 
   return from === 0 && to === null ? '' : `:${from}-${to ?? ''}`;
 }
 
+/** Tokens that the framing of a message takes. */
+const FRAMING = 4;
+
 /** Tokens of a request, including the framing of each message. */
 export function countRequest({ messages }: SummaryRequest, counter: TokenCounter): number {
-  return messages.reduce((sum, { content }) => sum + counter.count(content) + 4, 0);
+  return messages.reduce((sum, { content }) => sum + counter.count(content) + FRAMING, 0);
 }
 
-/** Computes a value at the first call and returns it at every call. */
-function once<T extends number | object>(work: () => T): () => T {
-  let done: T | undefined;
-  return () => (done ??= work());
+/** A value that is computed once: ahead in steps, or at once by the first who needs it. */
+interface Once<Value> {
+  (): Value;
+  ahead(): Steps<void>;
+}
+
+function once<Value extends number | object>(work: () => Steps<Value>): Once<Value> {
+  let done: Value | undefined;
+  return Object.assign(() => (done ??= atOnce(work())), {
+    *ahead() {
+      done ??= yield* work();
+    },
+  });
+}
+
+/** Values that are computed one after the other. */
+function ahead(...values: Once<unknown>[]): () => Steps<void> {
+  return function* () {
+    for (const value of values) {
+      yield* value.ahead();
+      yield;
+    }
+  };
+}
+
+function* tokensOf(texts: readonly string[], counter: TokenCounter): Steps<number> {
+  let sum = 0;
+  for (const slice of texts.flatMap((text) => [...textSlices(text)])) {
+    sum += counter.count(slice);
+    yield;
+  }
+  return sum;
+}
+
+/** Counts as `countRequest` does. */
+function* requestTokens({ messages }: SummaryRequest, counter: TokenCounter): Steps<number> {
+  const contents = messages.map(({ content }) => content);
+  return (yield* tokensOf(contents, counter)) + FRAMING * messages.length;
 }

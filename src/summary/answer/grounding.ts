@@ -2,6 +2,7 @@
  * The content of a text, in any language: its words, the character pairs of scripts without spaces between words, its numbers
  * and identifiers. Each has a weight, its share in the content. There are no word lists.
  */
+import { atOnce, type Steps } from '../../steps.js';
 
 /** The content of one text. */
 interface Matter {
@@ -36,14 +37,25 @@ const pieces = new RegExp(`[${together}](?:[${together}]|\\p{M})*|[^${together}]
 /** Scripts in which a syllable takes two to four characters. */
 const longGrams = /[\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u;
 
+/** Matches between two steps: a few milliseconds of work. */
+const MATCHES_OF_STEP = 4_000;
+
+function* eachMatch(text: string, pattern: RegExp, each: (match: RegExpExecArray) => void): Steps<void> {
+  let count = 0;
+  for (const match of text.matchAll(pattern)) {
+    each(match);
+    if (++count % MATCHES_OF_STEP === 0) yield;
+  }
+}
+
 /** `text` is in plain form and lower case. */
-function matterOf(text: string): Matter {
+function* matterOf(text: string): Steps<Matter> {
   const words = new Map<string, number>();
   const grams = new Set<string>();
   let total = 0;
   let count = 0;
   const isAscii = !/[^\0-\x7F]/.test(text);
-  for (const [run] of text.matchAll(isAscii ? /[a-z]+/g : /[\p{L}\p{M}]+/gu)) {
+  yield* eachMatch(text, isAscii ? /[a-z]+/g : /[\p{L}\p{M}]+/gu, ([run]) => {
     for (const piece of !isAscii && isUnspaced.test(run) ? (run.match(pieces) ?? []) : [run]) {
       if (!isAscii && isUnspaced.test(piece)) addGrams(piece, grams);
       else {
@@ -53,8 +65,9 @@ function matterOf(text: string): Matter {
         count += 1;
       }
     }
-  }
-  return { words, grams, exact: exactIn(text), meanLength: count === 0 ? USUAL_MEAN : total / count };
+  });
+  const exact = yield* exactIn(text);
+  return { words, grams, exact, meanLength: count === 0 ? USUAL_MEAN : total / count };
 }
 
 /** Maximum length with which a word counts in the mean, so that encoded bytes and compounds do not raise it. */
@@ -86,19 +99,19 @@ function weightOfGram(gram: string): number {
 }
 
 /** Numbers of two digits and more, times and decimals, words with digits in them, and names of code, files and addresses. */
-function exactIn(text: string): Map<string, number> {
+function* exactIn(text: string): Steps<Map<string, number>> {
   const found = new Map<string, number>();
-  for (const [token] of text.matchAll(/[a-z0-9][\w@#$./\\:~+%-]*[a-z0-9]/g)) {
+  yield* eachMatch(text, /[a-z0-9][\w@#$./\\:~+%-]*[a-z0-9]/g, ([token]) => {
     if (token.length >= 6 && token.length <= 200 && /[a-z](?:[_/\\@][a-z0-9]|\.[a-z]{1,4}$)/.test(token))
       found.set(token, LARGEST_WEIGHT);
-    if (!/\d/.test(token)) continue;
+    if (!/\d/.test(token)) return;
     if (/^\d+(?:[.:]\d+)+$/.test(token))
       found.set(token, Math.min(LARGEST_WEIGHT, 2.5 * (token.replace(/\D/g, '').length - 1)));
     for (const [part] of token.matchAll(/[a-z0-9]*\d[a-z0-9]*/g)) {
       const weight = /[a-z]/.test(part) ? 1.5 * part.length : 2.5 * (part.length - 1);
       if (part.length > 1 && part.length <= 64) found.set(part, Math.min(LARGEST_WEIGHT, weight));
     }
-  }
+  });
   return found;
 }
 
@@ -111,7 +124,7 @@ const MOST_CAPITALS = 0.2;
  * letters. If all nouns have a capital, or the text is too short to know, a word is a name only after another capitalized word.
  * `text` is in plain form.
  */
-function namesIn(text: string): Set<string> {
+function* namesIn(text: string): Steps<Set<string>> {
   const names = new Set<string>();
   const capital = new Map<string, number>();
   const code = new Map<string, number>();
@@ -121,7 +134,7 @@ function namesIn(text: string): Set<string> {
   const add = (to: Map<string, number>, word: string) => to.set(word, (to.get(word) ?? 0) + 1);
   let inside = 0;
   let capitals = 0;
-  for (const { 0: word, index } of text.matchAll(/(?<!\p{L})\p{L}[\p{L}\p{M}]{2,40}/gu)) {
+  yield* eachMatch(text, /(?<!\p{L})\p{L}[\p{L}\p{M}]{2,40}/gu, ({ 0: word, index }) => {
     const key = word.toLowerCase();
     const before = text.slice(Math.max(0, index - 2), index);
     const isInside = /[\p{Ll}\p{N},;)] $/u.test(before);
@@ -134,7 +147,7 @@ function namesIn(text: string): Set<string> {
       capitals += 1;
       if (/\p{Lu}\p{Ll}+ $/u.test(text.slice(Math.max(0, index - 42), index))) behindCapital.add(key);
     }
-  }
+  });
   const allNouns = capitals > MOST_CAPITALS * inside;
   for (const [word, times] of [...capital, ...code]) {
     const isNamed = code.has(word) || !allNouns || behindCapital.has(word);
@@ -199,10 +212,20 @@ const ABROAD = { least: 6, most: 16, perRoot: 0.8, oneName: 5, longestName: 8 };
 const ENDINGS = [1, 2, 3];
 const SHORTEST_STEM = 5;
 
+/** What is read from a record and the request around it. */
+interface Read {
+  text: string;
+  matter: Matter;
+  /** Numbers and identifiers. A number with separators (`12,000`) is included as one number and as its parts. */
+  exact: ReadonlyMap<string, number>;
+  names: ReadonlySet<string>;
+  isLatin: boolean;
+  asked: ReadonlySet<string>;
+}
+
 /** A record with which answers are compared. The time is linear in the texts. */
 export class Ground {
   private readonly matter: Matter;
-  /** Numbers and identifiers. A number with separators (`12,000`) is included as one number and as its parts. */
   private readonly exact: ReadonlyMap<string, number>;
   private readonly names: ReadonlySet<string>;
   /** The names shortened by their last letter, their last two and their last three. */
@@ -216,18 +239,33 @@ export class Ground {
   private readonly exactWeight: number;
 
   /** `asked` is the text of the request around the record; an answer gains nothing by repeating it. */
-  constructor(record: string, asked: string) {
+  static *reading(record: string, asked: string): Steps<Ground> {
     const plain = plainForm(withoutLabels(record));
-    this.text = plain.toLowerCase();
-    this.matter = matterOf(this.text);
-    this.names = namesIn(plain);
-    this.stems = new Set([...this.names].flatMap((name) => ENDINGS.map((ending) => name.slice(0, -ending))));
-    this.isLatin = isMostlyLatin(plain);
-    this.words = ` ${[...this.matter.words.keys()].join(' ')} `;
-    this.asked = new Set([...matterOf(plainForm(asked).toLowerCase()).words.keys()].map(beginning));
-    this.weight = this.weightOf(this.matter);
-    this.exactWeight = total(this.matter.exact.values());
-    this.exact = new Map([...exactIn(ungrouped(this.text)), ...this.matter.exact]);
+    yield;
+    const text = plain.toLowerCase();
+    const matter = yield* matterOf(text);
+    const names = yield* namesIn(plain);
+    const request = yield* matterOf(plainForm(asked).toLowerCase());
+    const parts = yield* exactIn(ungrouped(text));
+    return new Ground({
+      ...{ text, matter, names },
+      exact: new Map([...parts, ...matter.exact]),
+      isLatin: isMostlyLatin(plain),
+      asked: new Set([...request.words.keys()].map(beginning)),
+    });
+  }
+
+  private constructor({ text, matter, exact, names, isLatin, asked }: Read) {
+    this.text = text;
+    this.matter = matter;
+    this.exact = exact;
+    this.names = names;
+    this.stems = new Set([...names].flatMap((name) => ENDINGS.map((ending) => name.slice(0, -ending))));
+    this.isLatin = isLatin;
+    this.words = ` ${[...matter.words.keys()].join(' ')} `;
+    this.asked = asked;
+    this.weight = this.weightOf(matter);
+    this.exactWeight = total(matter.exact.values());
   }
 
   /**
@@ -237,8 +275,8 @@ export class Ground {
   of(answer: string): Grounding | null {
     if (this.weight + this.exactWeight < LEAST_JUDGED) return null;
     const text = plainForm(answer.replace(/<[^<>\n]{0,400}>/g, ' ')).toLowerCase();
-    const matter = matterOf(text);
-    const exact = Math.max(this.exactOf(matter.exact), this.exactOf(exactIn(ungrouped(text))));
+    const matter = atOnce(matterOf(text));
+    const exact = Math.max(this.exactOf(matter.exact), this.exactOf(atOnce(exactIn(ungrouped(text)))));
     const found = this.wordsIn(matter) + this.gramsIn(matter) + Math.max(0, exact);
     const first = exact <= 0 && this.exactWeight >= ABROAD.least ? FIRST_WITHOUT_EXACT : FIRST_NEEDED;
     const needed = Math.max(Math.min(first, SHARE_NEEDED * this.weight), PER_ROOT * Math.sqrt(this.weight));

@@ -4,6 +4,7 @@ import { plainTextOf } from '../text/sentences.js';
 import { factsSection, type Section } from '../answer/sections.js';
 import { parseSnapshot } from '../answer/snapshot.js';
 import { inWords, type Said, type Wording } from './wording.js';
+import type { Steps } from '../../steps.js';
 
 /** The sources, by speaker, with which the wording of a summary is compared. */
 export interface Sources {
@@ -46,14 +47,21 @@ export function sourcesIn(
   };
 }
 
-/** The same sources with their words already read. */
-export function readAhead({ trusted, tools, previous }: Sources): Sources {
+/** The same sources with their words already read, one message a step. */
+export function* readAhead(sources: Sources): Steps<Sources> {
   const words = (said: Said) => (typeof said === 'string' ? inWords(said) : said);
-  return {
-    trusted: [...trusted].map(words),
-    tools: [...tools].map(({ origin, text }) => ({ origin, text: words(text) })),
-    ...(previous === undefined ? {} : { previous }),
-  };
+  const trusted: Said[] = [];
+  for (const said of sources.trusted) {
+    trusted.push(words(said));
+    yield;
+  }
+  const tools: { origin: string; text: Said }[] = [];
+  for (const { origin, text } of sources.tools) {
+    tools.push({ origin, text: words(text) });
+    yield;
+  }
+  const { previous } = sources;
+  return { trusted, tools, ...(previous === undefined ? {} : { previous }) };
 }
 
 /** An agent that noticed a planted instruction may quote it; the quotation does not make the instruction the agent's own. */

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { acceptDigest } from '../../../src/summary/answer/accept.js';
 import { Ground } from '../../../src/summary/answer/grounding.js';
+import { atOnce } from '../../../src/steps.js';
 import { chunkRequest } from '../../../src/summary/ask/prompts.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { never, useModelClient } from '../../support/model-client.js';
@@ -40,7 +41,7 @@ describe('the scripted llm.server', () => {
       texts.add(
         acceptDigest(text, {
           ...{ inputTokens: counter.count(transcript) / 3, maxTokens: 1_000, counter },
-          ground: new Ground(transcript, ''),
+          ground: atOnce(Ground.reading(transcript, '')),
         }),
       );
     }
@@ -56,6 +57,6 @@ describe('the scripted llm.server', () => {
       signal: never,
     });
     const limits = { inputTokens: counter.count(transcript), maxTokens: 200, counter };
-    expect(acceptDigest(text, { ...limits, ground: new Ground(transcript, '') })).toBe(text);
+    expect(acceptDigest(text, { ...limits, ground: atOnce(Ground.reading(transcript, '')) })).toBe(text);
   });
 });

@@ -5,6 +5,7 @@
 import { describe, expect, test } from 'vitest';
 import { acceptDigest, acceptHead, acceptSnapshot, unwrapped } from '../../../src/summary/answer/accept.js';
 import { Ground } from '../../../src/summary/answer/grounding.js';
+import { atOnce } from '../../../src/steps.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 
 const counter = counterFor('o200k_base');
@@ -12,9 +13,11 @@ const limits = { inputTokens: 5_000, maxTokens: 1_000, counter };
 
 /** A record that says all of this, among other things. */
 const about = (text: string) =>
-  new Ground(
-    `user: please go on with the harvest of plums\nassistant: ${text}\nuser: good, the barn next`,
-    '',
+  atOnce(
+    Ground.reading(
+      `user: please go on with the harvest of plums\nassistant: ${text}\nuser: good, the barn next`,
+      '',
+    ),
   );
 
 const summary = `## Session intent

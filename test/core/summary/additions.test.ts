@@ -7,6 +7,7 @@ import { storable, type Asking, type Asked } from '../../../src/compaction/summa
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { Ground } from '../../../src/summary/answer/grounding.js';
+import { atOnce } from '../../../src/steps.js';
 import { promptSettings } from '../../../src/summary/ask/prompts.js';
 import { sourcesIn } from '../../../src/summary/origins/sources.js';
 import { counterFor } from '../../../src/tokens/counter.js';
@@ -46,7 +47,7 @@ describe('labels of claims of tools', () => {
   };
   const asked = (change: Partial<Asked>): Asked => ({
     ...{ kind: 'digest', maxTokens: tokens, inputTokens: 5_000 },
-    ...{ ground: new Ground(record, ''), sources: () => sourcesIn(log) },
+    ...{ ground: atOnce(Ground.reading(record, '')), sources: () => sourcesIn(log) },
     ...change,
   });
 

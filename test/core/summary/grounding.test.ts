@@ -9,6 +9,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { renderMessage } from '../../../src/conversation/render.js';
 import { extractiveSnapshot } from '../../../src/summary/extractive/extractive.js';
 import { Ground } from '../../../src/summary/answer/grounding.js';
+import { atOnce } from '../../../src/steps.js';
 import { chunkRequest } from '../../../src/summary/ask/prompts.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { notSummaries } from '../../acceptance/no-summaries.js';
@@ -44,7 +45,7 @@ describe('texts that are not summaries', () => {
   });
 
   test.each(records)('none is accepted as a summary of a record of $kind in $lang', (record) => {
-    const ground = new Ground(said(record), asked);
+    const ground = atOnce(Ground.reading(said(record), asked));
     const accepted = texts.filter(({ text }) => isAccepted(text, ground));
     // The English service record contains a refusal word for word, and the reasons that the longest refusal gives.
     const mostly = record.lang === 'en' && record.kind === 'service' ? 1 : 0;
@@ -53,7 +54,7 @@ describe('texts that are not summaries', () => {
 
   test.each(['first', 'second'])('none of the %s half is accepted in the requested sections', (half) => {
     for (const record of records.filter(({ kind }) => kind !== 'service')) {
-      const ground = new Ground(said(record), asked);
+      const ground = atOnce(Ground.reading(said(record), asked));
       for (const { text } of texts.filter((one) => one.half === half)) {
         const filled = `## Session intent\n- ${text}\n## Current state\n- ${text}`;
         expect({ filled, accepted: isAccepted(filled, ground) }).toEqual({ filled, accepted: false });
@@ -66,31 +67,35 @@ describe('summaries', () => {
   const detailed = records.map((record) => ({ ...record, summary: record.summaries[0] ?? '' }));
   test.each(detailed.filter(({ lines }) => lines.length > 3))(
     'in the record’s own language are accepted: $kind in $lang',
-    (record) => expect(isAccepted(record.summary, new Ground(said(record), asked))).toBe(true),
+    (record) => expect(isAccepted(record.summary, atOnce(Ground.reading(said(record), asked)))).toBe(true),
   );
 
   test.each(records.flatMap((record) => record.translated.map((text) => ({ ...record, text }))))(
     'in another language are accepted by their names and values: $kind in $lang',
-    (record) => expect(isAccepted(record.text, new Ground(said(record), asked))).toBe(true),
+    (record) => expect(isAccepted(record.text, atOnce(Ground.reading(said(record), asked)))).toBe(true),
   );
 
   test('an id and the number after it are two values, a number with separators is one', () => {
     const flights = ['HAT260', 'HAT277', 'HAT158'].map(
       (flight, index) => `{"flight":"${flight}","price":${167 + index}}`,
     );
-    const prices = new Ground(`<155>53 tool search\n[${flights.join(', ')}]`, `${asked} flight price`);
+    const prices = atOnce(
+      Ground.reading(`<155>53 tool search\n[${flights.join(', ')}]`, `${asked} flight price`),
+    );
     expect(isAccepted('- HAT260 167, HAT277 168 [m53]', prices)).toBe(true);
     for (const [record, answer] of [
       ['paid 1200450', 'Paid 1,200,450'],
       ['paid 1,200,450', 'Paid 1 200 450'],
     ] as const)
       expect(
-        new Ground(`They agreed that the harbour ${record} crowns.`, asked).of(answer)!.found,
+        atOnce(Ground.reading(`They agreed that the harbour ${record} crowns.`, asked)).of(answer)!.found,
       ).toBeGreaterThan(5);
   });
 
   test('a record without content refuses no answer', () => {
-    expect(new Ground('<media type="image_url" ref="message 1 part 1"/>', asked).of('A picture.')).toBeNull();
+    expect(
+      atOnce(Ground.reading('<media type="image_url" ref="message 1 part 1"/>', asked)).of('A picture.'),
+    ).toBeNull();
   });
 });
 
@@ -102,7 +107,7 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
     for await (const { line } of readTranscripts()) {
       const { messages } = JSON.parse(line) as { messages: ChatMessage[] };
       for (const slice of slicesOf(messages)) {
-        const ground = new Ground(slice.map(renderMessage).join('\n'), asked);
+        const ground = atOnce(Ground.reading(slice.map(renderMessage).join('\n'), asked));
         for (const { text, half } of texts) note(counts[half], isAccepted(text, ground));
         const tokens = slice.reduce((sum, one) => sum + one.tokens, 0);
         if (tokens < 400) continue;
