@@ -13,7 +13,7 @@ import type { Synced, SyncRequest } from '../contract/sync.js';
 import { continuationId } from '../contract/continuation.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { afterOthers, heldContext, type HeldRequest, inTurn } from './held.js';
-import { checkAdapterOptions, optionRules } from './options.js';
+import { checkAdapterOptions, optionRules, policyOfAgent } from './options.js';
 
 export interface PalimpsestSessionOptions {
   /** `Palimpsest` or `HttpPalimpsest`. */
@@ -22,7 +22,10 @@ export interface PalimpsestSessionOptions {
   session: string;
   /** Policy of a new session, for instance `{ model: 'gpt-5' }`. An existing session keeps its policy. */
   policy?: SyncRequest['policy'];
-  /** Whether the agent has the session's `recoveryTools`; otherwise the context does not name them. @default false */
+  /**
+   * Whether the agent has the session's `recoveryTools`, which a new session then counts; otherwise the context does not name
+   * them. @default false
+   */
   recoveryTools?: boolean;
 }
 
@@ -49,7 +52,7 @@ const mostRuns = 20;
 export class PalimpsestSession implements Session {
   private readonly client: PalimpsestClient;
   private readonly session: string;
-  private readonly policy: SyncRequest['policy'];
+  private readonly policy: NonNullable<SyncRequest['policy']>;
   /** For each run, the items that `callModelInputFilter` stored at the last call of the model. */
   private offered = new Map<string, AgentInputItem[]>();
 
@@ -58,7 +61,7 @@ export class PalimpsestSession implements Session {
     const { client, session, policy, recoveryTools: hasTools = false } = options;
     this.client = client;
     this.session = session;
-    this.policy = hasTools ? policy : { recovery: 'none', ...policy };
+    this.policy = policyOfAgent(policy, hasTools);
   }
 
   getSessionId(): Promise<string> {
@@ -165,7 +168,7 @@ export class PalimpsestSession implements Session {
 
   private request(): HeldRequest {
     const { session, policy } = this;
-    return { session, format: 'openai-agents', ...(policy === undefined ? {} : { policy }) };
+    return { session, format: 'openai-agents', policy };
   }
 
   /** Stores items after the whole log, whoever else adds to it. */

@@ -33,15 +33,22 @@ export interface AdapterOptions {
 const toolTokens = Math.ceil(JSON.stringify(recoveryTools).length / 4);
 
 /**
- * The request of a `sync`. A session of an agent without the recovery tools has a context that does not name them; a session of
- * an agent with them counts them from its first request on.
+ * The policy of a new session. The context of an agent without the recovery tools does not name them; the session of an agent
+ * with them counts them from its first request on.
  */
+export function policyOfAgent(
+  policy: SyncRequest['policy'],
+  hasRecoveryTools: boolean,
+): NonNullable<SyncRequest['policy']> {
+  return { ...(hasRecoveryTools ? { overhead: toolTokens } : { recovery: 'none' }), ...policy };
+}
+
+/** The request of a `sync`. */
 export function syncRequest(
   { policy, memory = false, onEdit = memory ? 'append' : 'fork' }: AdapterOptions,
   hasRecoveryTools: boolean,
 ): Required<Pick<SyncRequest, 'onEdit'>> & Pick<SyncRequest, 'policy'> {
-  const own = hasRecoveryTools ? { overhead: toolTokens } : { recovery: 'none' as const };
-  return { onEdit, policy: { ...own, ...policy } };
+  return { onEdit, policy: policyOfAgent(policy, hasRecoveryTools) };
 }
 
 /** The context of a session, the smallest one if none fits its budget; nothing if the session is new. */

@@ -496,6 +496,8 @@ describe('a session', () => {
   test('has tools for its agent that read what was evicted', async () => {
     const session = new PalimpsestSession({ client, session: 'tools', policy, recoveryTools: true });
     await session.addItems([{ role: 'user', content: 'The code is INV-4711.' }]);
+    const { knobs } = await client.status({ session: 'tools' });
+    expect(Number(knobs.find(({ path }) => path === 'overhead')?.value)).toBeGreaterThan(500);
     await session.popItem();
     await session.addItems([{ role: 'user', content: 'The code is INV-4712.' }]);
     const api = new ScriptedApi((input) =>
