@@ -66,6 +66,15 @@ def agent(policy, checkpointer):
     return graph.compile(checkpointer=checkpointer)
 
 
+def run(graph, given, config):
+    """The last answer as the model wrote it: in the context, and so in the state, it may be shortened."""
+    answer = None
+    for update in graph.stream(given, config, stream_mode="updates"):
+        if "ask" in update:
+            answer = update["ask"]["messages"][-1]
+    return answer
+
+
 def prune(checkpointer, thread):
     """Deletes all checkpoints but the newest: each one has the whole state. Leave it out to go back in time."""
     with checkpointer.cursor() as cursor:
@@ -80,13 +89,21 @@ def main(thread, policy='{"model": "gpt-4o"}'):
     config = {"configurable": {"thread_id": thread}}
     with SqliteSaver.from_conn_string(os.environ.get("CHECKPOINTS", "checkpoints.sqlite")) as checkpointer:
         graph = agent(policy, checkpointer)
+
+        def answer(given):
+            written = run(graph, given, config)
+            prune(checkpointer, thread)
+            if written is not None:
+                print(written.text, flush=True)
+
+        # The last process ended in the middle of a turn.
+        if graph.get_state(config).next:
+            answer(None)
         for line in sys.stdin:
             # A thread without a checkpoint begins with what the session has.
             begun = graph.get_state(config).values
             held = [] if begun else messages_from_dict(palimpsest.held(thread))
-            state = graph.invoke({"messages": [*held, ("user", line.strip())]}, config)
-            prune(checkpointer, thread)
-            print(state["messages"][-1].text, flush=True)
+            answer({"messages": [*held, ("user", line.strip())]})
 
 
 if __name__ == "__main__":
