@@ -61,6 +61,8 @@ test.each(modes)('in the mode %o', async (summary) => {
   const policy: PolicyInput = {
     contextWindow: 3_000,
     summary,
+    // Nothing is requested ahead while the requests are counted.
+    memory: { eager: false },
     pins: [secret.slice(0, 6), { pattern: 'gate \\d+' }],
   };
   await appendTurns(palimpsest, session, turns, { policy });
