@@ -6,12 +6,17 @@ import {
   ListToolsRequestSchema,
   type Tool,
 } from '@modelcontextprotocol/sdk/types.js';
+import type { PalimpsestClient } from '../contract/client.js';
 import { callRecoveryTool, recoveryTools, type RecoverySource } from '../contract/recovery-tools.js';
 import { isFailure } from '../errors.js';
 import { packageVersion } from '../runtime/home.js';
 
+/** The methods that the server calls. */
+export type McpSource = RecoverySource & Pick<PalimpsestClient, 'status'>;
+
 export interface McpSettings {
-  source: RecoverySource;
+  /** Opened with the first call; one that fails is opened again with the next call. */
+  source: () => Promise<McpSource>;
   /** Session that the tools read; each call names one if this is absent. */
   session?: string | undefined;
 }
@@ -48,14 +53,17 @@ function toolOf({ name, description, parameters }: Definition, namesSession: boo
   return { name, description, inputSchema, annotations: { readOnlyHint: true, openWorldHint: false } };
 }
 
+/** Reads the session, or the fork in which it goes on. */
 async function called(
-  source: RecoverySource,
+  open: McpSettings['source'],
   session: string,
   name: string,
   given: Record<string, unknown>,
 ): Promise<CallToolResult> {
   try {
-    const text = await callRecoveryTool(source, session, name, given);
+    const source = await open();
+    const { continuedIn } = await source.status({ session });
+    const text = await callRecoveryTool(source, continuedIn ?? session, name, given);
     const isError = 'error' in (JSON.parse(text) as object);
     return { content: [{ type: 'text', text }], isError };
   } catch (error) {

@@ -2,6 +2,7 @@ import { workerRoles } from '../../config/schema.js';
 import { migrate } from '../../store/connection/migrate.js';
 import { roleNames } from '../../store/connection/roles.js';
 import { configOf, findDatabase, findOwner, findServers, findTemporal } from '../../process/servers.js';
+import type { PalimpsestClient } from '../../contract/client.js';
 import { checkId } from '../../contract/ids.js';
 import { connectClient, refuseUrl, type Globals } from '../command/connect.js';
 import { onInterrupt } from '../terminal/input.js';
@@ -64,12 +65,19 @@ export async function serveMcp(
   const port = http === undefined ? null : wholeNumber(http, '--http', { most: 65_535 });
   if (session !== undefined) checkId(session, '--session');
   const { signal } = onInterrupt();
-  const source = await connectClient(globals);
+  let connected: Promise<PalimpsestClient> | undefined;
+  // A client that starts this process shows nothing of a failure before its first call.
+  const source = (): Promise<PalimpsestClient> =>
+    (connected ??= connectClient(globals).catch((error: unknown) => {
+      connected = undefined;
+      throw error;
+    }));
   try {
     if (port === null) {
       const { serveMcpStdio } = await import('../../mcp/stdio.js');
       return await serveMcpStdio({ source, session }, signal);
     }
+    await source();
     const { startMcpHttp } = await import('../../mcp/http.js');
     const running = await startMcpHttp({ source, session }, port);
     process.stderr.write(`MCP server: ${running.url}\n`);
@@ -79,7 +87,7 @@ export async function serveMcp(
     });
     await running.close();
   } finally {
-    await source.close();
+    await (await connected?.catch(() => undefined))?.close();
   }
 }
 

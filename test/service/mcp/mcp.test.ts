@@ -6,10 +6,10 @@ import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { recoveryTools, type RecoverySource } from '../../../src/contract/recovery-tools.js';
+import { recoveryTools } from '../../../src/contract/recovery-tools.js';
 import { PalimpsestError } from '../../../src/errors.js';
 import { startMcpHttp } from '../../../src/mcp/http.js';
-import { newMcpServer } from '../../../src/mcp/server.js';
+import { type McpSource, newMcpServer } from '../../../src/mcp/server.js';
 import { startApi } from '../../../src/api/server.js';
 import { CliProcess, runCli, stackEnv } from '../../support/cli.js';
 import { program } from '../../support/compiled.js';
@@ -17,6 +17,7 @@ import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 const session = 'ticket';
+const source = () => Promise.resolve(stack.palimpsest);
 
 beforeAll(async () => {
   stack = await startStack({ worker: false });
@@ -70,7 +71,7 @@ async function reads(client: Client, named: { session?: string } = {}): Promise<
 
 describe('the tools', () => {
   test('of one session are those of the library, and read no other session', async () => {
-    const client = await inMemory({ source: stack.palimpsest, session });
+    const client = await inMemory({ source, session });
     const { tools } = await client.listTools();
     expect(tools.map(({ name, description, inputSchema }) => ({ name, description, inputSchema }))).toEqual(
       recoveryTools.map(({ function: { name, description, parameters } }) => ({
@@ -86,7 +87,7 @@ describe('the tools', () => {
   });
 
   test('of any session take its id', async () => {
-    const client = await inMemory({ source: stack.palimpsest });
+    const client = await inMemory({ source });
     const { tools } = await client.listTools();
     for (const { inputSchema } of tools) expect(inputSchema.required).toContain('session');
     await reads(client, { session });
@@ -100,7 +101,7 @@ describe('the tools', () => {
   });
 
   test('answer mistakes and failures as errors of the call', async () => {
-    const client = await inMemory({ source: stack.palimpsest, session });
+    const client = await inMemory({ source, session });
     for (const [name, args] of [
       ['search_history', {}],
       ['get_tool_response', { call_id: 'none' }],
@@ -111,10 +112,29 @@ describe('the tools', () => {
         json: { error: expect.any(String) },
       });
     const away = () => Promise.reject(new PalimpsestError('Store.Unavailable', 'no database'));
-    const source: RecoverySource = { search: away, expand: away, toolResponse: away };
-    const failed = await called(await inMemory({ source, session }), 'search_history', { query: 'x' });
+    const gone: McpSource = { search: away, expand: away, toolResponse: away, status: away };
+    const settings = { source: () => Promise.resolve(gone), session };
+    const failed = await called(await inMemory(settings), 'search_history', { query: 'x' });
     expect(failed).toMatchObject({ isError: true, json: { error: 'Store.Unavailable: no database' } });
   });
+});
+
+test('a session that goes on in a fork is read there', async () => {
+  const ids = { session: 'edited', onEdit: 'fork' as const };
+  const first = { role: 'user' as const, content: 'Which colour has the harbour?' };
+  await stack.palimpsest.sync({ ...ids, messages: [first, { role: 'user', content: 'The old one.' }] });
+  const { session: fork } = await stack.palimpsest.sync({
+    ...{ ...ids, messages: [first, { role: 'user', content: 'The new one.' }] },
+  });
+  expect(fork).not.toBe('edited');
+  const named = await inMemory({ source, session: 'edited' });
+  expect(await called(named, 'expand_history', { from_message: 2 })).toMatchObject({
+    json: { messages: [{ text: 'The new one.' }] },
+  });
+  const found = await called(await inMemory({ source }), 'search_history', {
+    ...{ session: 'edited', query: 'old one' },
+  });
+  expect(found.json.hits).toEqual([]);
 });
 
 describe('palimpsest mcp', () => {
@@ -148,6 +168,19 @@ describe('palimpsest mcp', () => {
     await api.close();
   });
 
+  test('starts while the API is away, and says so in each call', async () => {
+    const env = { PALIMPSEST_URL: 'http://127.0.0.1:1', PALIMPSEST_MCP_SESSION: session };
+    const client = new Client({ name: 'test', version: '1' });
+    await client.connect(new StdioClientTransport(command([], env)));
+    expect((await client.listTools()).tools).toHaveLength(3);
+    const failed = await called(client, 'search_history', { query: 'x' });
+    expect(failed).toMatchObject({
+      isError: true,
+      json: { error: expect.stringContaining('Api.Unavailable') },
+    });
+    await client.close();
+  });
+
   test('serves HTTP on this machine until a signal', async () => {
     const cli = new CliProcess(['mcp', '--http', '0', '--tenant', stack.queuePrefix], stackEnv(stack));
     await cli.shows(/MCP server: http:\S+/);
@@ -168,7 +201,7 @@ describe('palimpsest mcp', () => {
 
 describe('over HTTP', () => {
   test('several clients at once, and no page of another site', async () => {
-    const running = await startMcpHttp({ source: stack.palimpsest, session }, 0);
+    const running = await startMcpHttp({ source, session }, 0);
     const clients = await Promise.all(
       [1, 2, 3].map(async () => {
         const client = new Client({ name: 'test', version: '1' });
