@@ -83,10 +83,10 @@ export type ToolParameters = {
 };
 
 /** A tool in the form of an element of `tools` in a chat-completions request. */
-export interface ToolDefinition {
+export type ToolDefinition = {
   type: 'function';
   function: { name: RecoveryToolName; description: string; parameters: ToolParameters };
-}
+};
 
 function definitionOf(name: RecoveryToolName): ToolDefinition {
   const { description, parameters } = definitions[name];

@@ -56,6 +56,15 @@ async function loopOf(heading: string, url: string): Promise<Loop> {
   return (await import(file)) as Loop;
 }
 
+/** The function of docs/formats.md that rebuilds what was sent from a replay. */
+async function rebuilding(): Promise<(client: HttpPalimpsest, session: string) => Promise<Json[]>> {
+  const [example] = examplesIn(document('docs/formats.md'), 'What is kept');
+  const file = path.join(folder, 'sent.mjs');
+  await writeFile(file, asJavaScript(example?.code ?? ''));
+  const { sent } = (await import(file)) as { sent: Awaited<ReturnType<typeof rebuilding>> };
+  return sent;
+}
+
 const connect = (): Promise<HttpPalimpsest> =>
   HttpPalimpsest.connect({ url: server.api.address, token: server.token });
 
@@ -81,6 +90,7 @@ test.each(['OpenAI chat completions', 'OpenAI Responses', 'Anthropic'])('%s', as
     const replayed: Json[] = [];
     for await (const item of originalItems(client.replay({ session }))) replayed.push(item);
     expect(replayed.map(itemDigest)).toEqual(provider.said.map(itemDigest));
+    expect(await (await rebuilding())(client, session)).toEqual(replayed);
     expect(provider.refused).toEqual([]);
     expect(provider.requests).toBe(2 * turns);
     expect(provider.largest).toBeLessThanOrEqual(window);
