@@ -1,33 +1,40 @@
-"""The calls of Palimpsest's HTTP API that an agent needs. Python's standard library is enough."""
+"""The calls of Palimpsest that an agent needs, over the client that openapi-python-client makes (see README.md)."""
 
-import json
 import os
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
+
+import httpx
+from palimpsest_client import AuthenticatedClient, Client
+from palimpsest_client.api.turns_and_context import sync
+from palimpsest_client.models import Synced, SyncRequest
 
 
 class Failure(Exception):
     """A failure of the API; `type` is one of docs/failures.md."""
 
     def __init__(self, problem):
-        super().__init__(f"{problem.get('failure')}: {problem.get('detail')}")
-        self.type = problem.get("failure")
+        super().__init__(f"{problem.failure.value}: {problem.detail}")
+        self.type = problem.failure.value
 
 
 class Palimpsest:
     def __init__(self, url=None, token=None):
-        self.url = url or os.environ.get("PALIMPSEST_URL", "http://127.0.0.1:7280")
-        self.token = token or os.environ.get("PALIMPSEST_TOKEN")
+        url = url or os.environ.get("PALIMPSEST_URL", "http://127.0.0.1:7280")
+        token = token or os.environ.get("PALIMPSEST_TOKEN")
+        timeout = httpx.Timeout(60)
+        self.client = (
+            AuthenticatedClient(base_url=url, token=token, timeout=timeout)
+            if token
+            else Client(base_url=url, timeout=timeout)
+        )
 
     def sync(self, session, messages, **fields):
         """Stores what the session does not have, once, and returns the messages for the next request to the model.
 
         `messages` is the whole list that you hold, or messages that an earlier call returned with what came since.
         """
-        path = f"/v1/sessions/{urllib.parse.quote(session, safe='')}/sync"
-        return self._post(path, {"messages": messages, **fields})["context"]["messages"]
+        body = SyncRequest.from_dict({"messages": messages, **fields})
+        return [message.to_dict() for message in self._synced(session, body).context.messages]
 
     def held(self, session):
         """The messages of a session for a process that holds none; an empty list for a new session."""
@@ -38,20 +45,16 @@ class Palimpsest:
                 return []
             raise
 
-    def _post(self, path, body):
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
-        request.add_header("content-type", "application/json")
-        if self.token:
-            request.add_header("authorization", f"Bearer {self.token}")
+    def _synced(self, session, body):
         # A repeated `sync` stores nothing twice.
         for pause in (0.1, 0.4, 1.6, None):
             try:
-                with urllib.request.urlopen(request, timeout=60) as answer:
-                    return json.load(answer)
-            except urllib.error.HTTPError as error:
-                if error.code not in (429, 503) or pause is None:
-                    raise Failure(json.load(error)) from None
-            except urllib.error.URLError:
+                answer = sync.sync_detailed(session, client=self.client, body=body)
+                if isinstance(answer.parsed, Synced):
+                    return answer.parsed
+                if answer.status_code not in (429, 503) or pause is None:
+                    raise Failure(answer.parsed)
+            except httpx.TransportError:
                 if pause is None:
                     raise
             time.sleep(pause)

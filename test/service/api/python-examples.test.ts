@@ -50,6 +50,20 @@ async function environment(): Promise<{ folder: string } | { why: string }> {
   });
 }
 
+/** As the README says, in the folder of the test. */
+async function generateClient(venv: string): Promise<void> {
+  await run([
+    ...([
+      path.join(venv, 'bin', 'openapi-python-client'),
+      'generate',
+      '--fail-on-warning',
+      '--overwrite',
+    ] as const),
+    ...['--url', `${server.api.address}/openapi.json`, '--config', path.join(examples, 'client.json')],
+    ...['--meta', 'none', '--output-path', path.join(folder, 'palimpsest_client')],
+  ]);
+}
+
 test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
   const found = await environment();
   if ('why' in found) {
@@ -60,6 +74,7 @@ test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
     ['order_status', { order: question }],
     ['order_status', { order: question + 1_000 }],
   ]);
+  await generateClient(found.folder);
   const client = server.stack.palimpsest;
   const session = name;
   const env = {
@@ -69,7 +84,7 @@ test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
       OPENAI_API_KEY: 'none',
       CHECKPOINTS: path.join(folder, 'checkpoints'),
     },
-    ...{ LANGSMITH_TRACING: 'false', PYTHONDONTWRITEBYTECODE: '1' },
+    ...{ LANGSMITH_TRACING: 'false', PYTHONDONTWRITEBYTECODE: '1', PYTHONPATH: folder },
   };
   const python = path.join(found.folder, 'bin', 'python');
   const program = [path.join(examples, `${name}.py`), session, JSON.stringify({ contextWindow: window })];
