@@ -112,7 +112,8 @@ test('a request while another parent compacts is answered after it, whenever it 
     await expect.poll(async () => (await palimpsest.status({ session })).compaction).not.toBeNull();
     model.release();
     expect(await foreign.result()).toMatchObject({ generation: 1 });
-    expect((await Promise.all([first, second])).map((outcome) => outcome?.generation)).toEqual([2, 2]);
+    // By the running one, or by the session's own that follows it.
+    for (const outcome of await Promise.all([first, second])) expect([1, 2]).toContain(outcome?.generation);
   }));
 
 test('a request to compact does not wait for the debounce', () =>
