@@ -1,11 +1,13 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest } from 'node:http';
+import { afterAll, afterEach, beforeAll } from 'vitest';
 import type { ChatMessage, Json } from '../../src/conversation/message.js';
 import { originalItems } from '../../src/formats/native.js';
 import { type RunningGateway, startGateway } from '../../src/gateway/server.js';
 import type { GatewaySettings } from '../../src/gateway/settings.js';
-import type { Stack } from './stack.js';
+import { startStack, type Stack } from './stack.js';
+import { startUpstream, type UpstreamServer } from './upstream.js';
 
 export const key = 'key-of-palimpsest';
 
@@ -14,6 +16,60 @@ export async function gatewayOf(stack: Stack, settings: GatewaySettings): Promis
   const sha256 = createHash('sha256').update(key).digest('hex');
   const tokens = [{ tenant: stack.queuePrefix, sha256 }];
   return startGateway({ port: 0, tokens, ...settings }, stack.palimpsest);
+}
+
+/** A stack and an upstream for all tests of a file, and gateways that close after each test. */
+export interface GatewayBench {
+  readonly stack: Stack;
+  readonly upstream: UpstreamServer;
+  /** Those that are closed after the test. */
+  readonly gateways: RunningGateway[];
+  gateway(settings?: Partial<GatewaySettings>): Promise<RunningGateway>;
+  /** Closes them. */
+  stopped(): Promise<unknown>;
+}
+
+/** Call it at the top of a file. `contextWindow`: that of the tenant's policy. */
+export function useGateways({
+  worker = true,
+  contextWindow,
+}: { worker?: boolean; contextWindow?: number } = {}): GatewayBench {
+  const gateways: RunningGateway[] = [];
+  let stack: Stack | undefined;
+  let upstream: UpstreamServer | undefined;
+  const bench: GatewayBench = {
+    gateways,
+    get stack() {
+      return stack!;
+    },
+    get upstream() {
+      return upstream!;
+    },
+    async gateway(settings) {
+      const started = await gatewayOf(bench.stack, {
+        upstreams: { scripted: bench.upstream.url },
+        ...settings,
+      });
+      gateways.push(started);
+      return started;
+    },
+    stopped: () => Promise.all(gateways.splice(0).map((gateway) => gateway.close())),
+  };
+  beforeAll(async () => {
+    stack = await startStack({ worker });
+    if (contextWindow !== undefined) await stack.palimpsest.configureTenant({ policy: { contextWindow } });
+    upstream = await startUpstream();
+  });
+  afterEach(async () => {
+    await bench.stopped();
+    upstream?.reply(() => ({ text: 'Hello.' }));
+    upstream?.requests.splice(0);
+  });
+  afterAll(async () => {
+    await upstream?.close();
+    await stack?.stop();
+  });
+  return bench;
 }
 
 export interface Answered {

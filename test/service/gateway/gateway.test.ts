@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import OpenAI from 'openai';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import type { RunningGateway } from '../../../src/gateway/server.js';
 import type { GatewaySettings } from '../../../src/gateway/settings.js';
@@ -21,39 +21,15 @@ import {
   send,
   sessionHeaders,
   user,
+  useGateways,
 } from '../../support/gateway.js';
 import { search } from '../../support/long-conversation.js';
-import { startStack, type Stack } from '../../support/stack.js';
-import { say, startUpstream, type UpstreamServer } from '../../support/upstream.js';
+import { say, startUpstream } from '../../support/upstream.js';
 import { Way } from '../../support/way.js';
 
-let stack: Stack;
-let upstream: UpstreamServer;
-const gateways: RunningGateway[] = [];
+const bench = useGateways();
 
-beforeAll(async () => {
-  stack = await startStack();
-  upstream = await startUpstream();
-});
-
-afterEach(async () => {
-  await Promise.all(gateways.splice(0).map((gateway) => gateway.close()));
-  upstream.reply(() => ({ text: 'Hello.' }));
-  upstream.requests.splice(0);
-});
-
-afterAll(async () => {
-  await upstream?.close();
-  await stack?.stop();
-});
-
-async function gateway(settings: Partial<GatewaySettings> = {}): Promise<RunningGateway> {
-  const started = await gatewayOf(stack, { upstreams: { scripted: upstream.url }, ...settings });
-  gateways.push(started);
-  return started;
-}
-
-const replayed = (session: string): Promise<Json[]> => replayedOf(stack, session);
+const replayed = (session: string): Promise<Json[]> => replayedOf(bench.stack, session);
 
 /** The headers of a request but those of the connection. */
 const passed = (raw: string[]): string[] =>
@@ -71,20 +47,20 @@ describe('without a session', () => {
   test.each([completions, '/v1/messages', '/v1/responses', '/v1/embeddings?x=1&y=%2F', '/v1/files/a%20b'])(
     'a request to %s passes unchanged, and so does its answer',
     async (path) => {
-      upstream.reply((_, response) => {
+      bench.upstream.reply((_, response) => {
         response
           .writeHead(201, 'Made', ['X-One', '1', 'X-One', '2', 'Content-Type', 'text/x'])
           .end('answer\n');
       });
-      const { address } = await gateway();
+      const { address } = await bench.gateway();
       const headers = {
         'content-type': 'application/json',
         'X-Own': ['a', 'b'],
         authorization: 'Bearer provider',
       };
       const through = await send(`${address}${path}`, { body, headers });
-      const direct = await send(`${upstream.url}${path}`, { body, headers });
-      const [first, second] = upstream.requests;
+      const direct = await send(`${bench.upstream.url}${path}`, { body, headers });
+      const [first, second] = bench.upstream.requests;
       expect(first?.bytes).toEqual(second?.bytes);
       expect(first?.url).toBe(path);
       expect(passed(first!.rawHeaders)).toEqual(passed(second!.rawHeaders));
@@ -98,8 +74,8 @@ describe('without a session', () => {
   );
 
   test('every method and a body without length pass', async () => {
-    const { address } = await gateway();
-    upstream.reply(({ method, url, bytes }, response) => {
+    const { address } = await bench.gateway();
+    bench.upstream.reply(({ method, url, bytes }, response) => {
       response.end(`${method} ${url} ${bytes.length}`);
     });
     for (const method of ['GET', 'DELETE', 'PUT', 'PATCH', 'OPTIONS'])
@@ -112,7 +88,7 @@ describe('without a session', () => {
   });
 
   test('nothing is stored, also if the same conversation has a session elsewhere', async () => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     await send(`${address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('known'),
@@ -120,9 +96,9 @@ describe('without a session', () => {
     await send(`${address}${completions}`, {
       body: bodyOf([user('One.'), assistant('Two.'), user('Three.')]),
     });
-    await gateways.splice(0)[0]?.close();
+    await bench.gateways.splice(0)[0]?.close();
     expect(await replayed('known')).toHaveLength(2);
-    const { sessions } = await stack.palimpsest.sessions();
+    const { sessions } = await bench.stack.palimpsest.sessions();
     expect(sessions.map(({ session }) => session)).toEqual(['known']);
   });
 });
@@ -155,7 +131,7 @@ describe('with a session', () => {
   ])(
     'a request to %s that needs no shortening is byte for byte the same as a direct one',
     async (path, fields, more) => {
-      const { address } = await gateway();
+      const { address } = await bench.gateway();
       const body = JSON.stringify({ model: 'gpt-4o', temperature: 1, ...fields }, null, 3).replace(
         '1,',
         '1.00,',
@@ -169,8 +145,8 @@ describe('with a session', () => {
         'x-palimpsest-recovery': _off,
         ...own
       } = headers;
-      const direct = await send(`${upstream.url}${path}`, { body, headers: own });
-      const [first, second] = upstream.requests;
+      const direct = await send(`${bench.upstream.url}${path}`, { body, headers: own });
+      const [first, second] = bench.upstream.requests;
       expect(first?.bytes.toString()).toBe(second?.bytes.toString());
       expect(passed(first!.rawHeaders)).toEqual(passed(second!.rawHeaders));
       expect(through.headers['x-palimpsest-bypassed']).toBeUndefined();
@@ -181,14 +157,14 @@ describe('with a session', () => {
   );
 
   test('it may stand in a field of the body', async () => {
-    const { address } = await gateway({ sessionField: 'metadata.thread' });
+    const { address } = await bench.gateway({ sessionField: 'metadata.thread' });
     const headers = { 'content-type': 'application/json', 'x-palimpsest-key': key };
     const body = bodyOf([user('One.')], { metadata: { thread: 'in-body' } });
     await send(`${address}${completions}`, { body, headers });
     await send(`${address}${completions}`, { body: bodyOf([user('Other.')], { metadata: {} }), headers });
     await send(`${address}${completions}`, { body: 'no JSON', headers });
     expect(await replayed('in-body')).toEqual([user('One.')]);
-    expect(upstream.requests.map(({ bytes }) => bytes.toString())).toEqual([
+    expect(bench.upstream.requests.map(({ bytes }) => bytes.toString())).toEqual([
       body,
       bodyOf([user('Other.')], { metadata: {} }),
       'no JSON',
@@ -196,8 +172,8 @@ describe('with a session', () => {
   });
 
   test('an answer is stored with the next request, and its usage is learnt', async () => {
-    const { address } = await gateway();
-    upstream.reply(() => ({ text: 'Two.', usage: { input: 5_000, output: 3 } }));
+    const { address } = await bench.gateway();
+    bench.upstream.reply(() => ({ text: 'Two.', usage: { input: 5_000, output: 3 } }));
     const first = [user(`One. ${'word '.repeat(3_000)}`)];
     const headers = sessionHeaders('usage');
     const { json } = await send(`${address}${completions}`, { body: bodyOf(first), headers });
@@ -205,12 +181,12 @@ describe('with a session', () => {
     const next = [...first, json.choices?.[0]?.message, user('Three.')];
     await send(`${address}${completions}`, { body: bodyOf(next), headers });
     expect(await replayed('usage')).toEqual(next);
-    const status = await stack.palimpsest.status({ session: 'usage' });
+    const status = await bench.stack.palimpsest.status({ session: 'usage' });
     expect(JSON.stringify(status)).toContain('"samples":1');
   });
 
   test('the last answer is stored after a while, and the client may repeat it in another form', async () => {
-    const { address } = await gateway({ answerAfterMs: 20 });
+    const { address } = await bench.gateway({ answerAfterMs: 20 });
     const headers = sessionHeaders('last');
     await send(`${address}${completions}`, { body: bodyOf([user('One.')]), headers });
     await expect.poll(() => replayed('last')).toHaveLength(2);
@@ -228,9 +204,9 @@ describe('with a session', () => {
   });
 
   test('also if the model called a tool of ours that the client answers', async () => {
-    const { address } = await gateway({ answerAfterMs: 20 });
+    const { address } = await bench.gateway({ answerAfterMs: 20 });
     const headers = sessionHeaders('own-search', { 'x-palimpsest-recovery': 'off' });
-    upstream.reply(() => ({ text: 'Hello.', calls: [search] }));
+    bench.upstream.reply(() => ({ text: 'Hello.', calls: [search] }));
     await send(`${address}${completions}`, { body: bodyOf([user('One.')]), headers });
     await expect.poll(() => replayed('own-search')).toHaveLength(2);
     const called = { name: search.name, arguments: JSON.stringify(search.args, null, 1) };
@@ -242,7 +218,7 @@ describe('with a session', () => {
       },
       { role: 'tool', tool_call_id: search.id, content: 'No such tool.' },
     ];
-    upstream.reply(() => ({ text: 'Sorry.' }));
+    bench.upstream.reply(() => ({ text: 'Sorry.' }));
     for (const more of [[], [assistant('Sorry.'), user('Two.')]]) {
       const { headers: given } = await send(`${address}${completions}`, {
         ...{ body: bodyOf([...list, ...more]), headers },
@@ -256,13 +232,13 @@ describe('with a session', () => {
   });
 
   test('the last answers are stored when the gateway stops', async () => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     for (const stream of [false, true])
       await send(`${address}${completions}`, {
         body: bodyOf([user('One.')], { stream }),
         headers: sessionHeaders(`stop-${stream}`),
       });
-    await gateways.splice(0)[0]?.close();
+    await bench.gateways.splice(0)[0]?.close();
     for (const stream of [false, true])
       expect(await replayed(`stop-${stream}`)).toMatchObject([
         user('One.'),
@@ -271,12 +247,12 @@ describe('with a session', () => {
   });
 
   test('a repeated request is no edit, whichever answer the client goes on with', async () => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const headers = sessionHeaders('repeated');
     const body = bodyOf([user('One.')]);
-    upstream.reply(() => ({ text: 'First.' }));
+    bench.upstream.reply(() => ({ text: 'First.' }));
     await send(`${address}${completions}`, { body, headers });
-    upstream.reply(() => ({ text: 'Second.' }));
+    bench.upstream.reply(() => ({ text: 'Second.' }));
     await send(`${address}${completions}`, { body, headers });
     const next = [user('One.'), assistant('First.'), user('Two.')];
     const { headers: given } = await send(`${address}${completions}`, { body: bodyOf(next), headers });
@@ -285,23 +261,23 @@ describe('with a session', () => {
   });
 
   test('the beginning of an answer passes with the request, and is stored with the answer', async () => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const headers = sessionHeaders('begun');
     const first = [user('One.')];
     const begun = bodyOf([...first, assistant('It')]);
     await send(`${address}/v1/messages`, { body: begun, headers });
-    expect(upstream.requests[0]?.bytes.toString()).toBe(begun);
+    expect(bench.upstream.requests[0]?.bytes.toString()).toBe(begun);
     const next = [...first, assistant('It is.'), user('Two.')];
     await send(`${address}/v1/messages`, { body: bodyOf(next), headers });
     expect(await replayed('begun')).toEqual(next);
   });
 
   test('a conversation that the provider holds passes, and says why', async () => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const body = JSON.stringify({ model: 'gpt-4o', input: 'Two.', previous_response_id: 'resp_1' });
     const given = await send(`${address}/v1/responses`, { body, headers: sessionHeaders('held') });
     expect(given.headers['x-palimpsest-bypassed']).toBe('Input.Invalid');
-    expect(upstream.requests[0]?.bytes.toString()).toBe(body);
+    expect(bench.upstream.requests[0]?.bytes.toString()).toBe(body);
   });
 });
 
@@ -310,7 +286,7 @@ describe('a list that is not the session and more', () => {
   const edited = [...dialog.slice(0, 2), user('Another.')];
 
   async function begun(session: string): Promise<string> {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     await send(`${address}${completions}`, { body: bodyOf(dialog), headers: sessionHeaders(session) });
     return address;
   }
@@ -333,7 +309,7 @@ describe('a list that is not the session and more', () => {
     const title = bodyOf([user('Write a title.')]);
     const given = await send(`${address}${completions}`, { body: title, headers: sessionHeaders('other') });
     expect(given).toMatchObject({ status: 200, headers: { 'x-palimpsest-bypassed': 'Store.ListEdited' } });
-    expect(upstream.requests.at(-1)?.bytes.toString()).toBe(title);
+    expect(bench.upstream.requests.at(-1)?.bytes.toString()).toBe(title);
     expect(await replayed('other')).toEqual(dialog);
   });
 
@@ -345,14 +321,14 @@ describe('a list that is not the session and more', () => {
       apiKey: 'provider',
       defaultHeaders: refuse as Record<string, string>,
     });
-    const sent = upstream.requests.length;
+    const sent = bench.upstream.requests.length;
     const refused = openai.chat.completions.create({ model: 'gpt-4o', messages: edited as never });
     await expect(refused).rejects.toMatchObject({
       ...{ status: 409, code: 'Store.ListEdited' },
       message: expect.stringContaining('x-palimpsest-on-edit'),
     });
     // The SDK does not repeat it.
-    expect(upstream.requests.length).toBe(sent);
+    expect(bench.upstream.requests.length).toBe(sent);
     const append = sessionHeaders('said', { 'x-palimpsest-on-edit': 'append' });
     await send(`${address}${completions}`, { body: bodyOf(edited), headers: append });
     expect(await replayed('said')).toEqual([...dialog, user('Another.')]);
@@ -379,7 +355,7 @@ describe('a list that is not the session and more', () => {
 
 describe('access', () => {
   test('is needed for a session, and refused without touching the upstream', async () => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const { 'x-palimpsest-key': _key, ...without } = sessionHeaders('secret');
     for (const headers of [without, { ...without, 'x-palimpsest-key': 'wrong' }]) {
       const {
@@ -396,7 +372,7 @@ describe('access', () => {
       headers: without,
     });
     expect(ofAnthropic.json).toMatchObject({ type: 'error', error: { type: 'Api.Unauthorized' } });
-    expect(upstream.requests).toEqual([]);
+    expect(bench.upstream.requests).toEqual([]);
   });
 
   test.each<[Headers, string]>([
@@ -408,18 +384,18 @@ describe('access', () => {
       'no header x-palimpsest-sesion. Its headers are x-palimpsest-session, ',
     ],
   ])('headers %j are refused', async (wrong, named) => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const { status, json } = await send(`${address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('wrong', wrong),
     });
     expect(status).toBe(400);
     expect(json.error?.message).toContain(named);
-    expect(upstream.requests).toEqual([]);
+    expect(bench.upstream.requests).toEqual([]);
   });
 
   test('is checked before the body is read', async () => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const headers = sessionHeaders('slow-body', { 'x-palimpsest-key': 'wrong', 'content-length': '1000000' });
     const request = httpRequest(`${address}${completions}`, { method: 'POST', headers });
     request.on('error', () => undefined).flushHeaders();
@@ -432,10 +408,10 @@ describe('access', () => {
     const sha256 = createHash('sha256').update('key-of-another').digest('hex');
     const own = createHash('sha256').update(key).digest('hex');
     const tokens = [
-      { tenant: stack.queuePrefix, sha256: own },
+      { tenant: bench.stack.queuePrefix, sha256: own },
       { tenant: 'another', sha256 },
     ];
-    const { address } = await gateway({ tokens });
+    const { address } = await bench.gateway({ tokens });
     await send(`${address}${completions}`, {
       body: bodyOf([user('Ours.')]),
       headers: sessionHeaders('tenants'),
@@ -443,16 +419,16 @@ describe('access', () => {
     const headers = sessionHeaders('tenants', { 'x-palimpsest-key': 'key-of-another' });
     await send(`${address}${completions}`, { body: bodyOf([user('Theirs.')]), headers });
     expect(await replayed('tenants')).toEqual([user('Ours.')]);
-    const { messages } = await stack.palimpsest.forTenant('another').context({ session: 'tenants' });
+    const { messages } = await bench.stack.palimpsest.forTenant('another').context({ session: 'tenants' });
     expect(messages).toEqual([user('Theirs.')]);
   });
 
   test('nobody uses the key of the configuration without access', async () => {
-    const { address } = await gateway({ keys: { scripted: 'operator-secret' } });
+    const { address } = await bench.gateway({ keys: { scripted: 'operator-secret' } });
     const body = bodyOf([user('One.')]);
     for (const path of [completions, '/v1/models', '/scripted/v1/files'])
       expect((await send(`${address}${path}`, { body })).status).toBe(401);
-    expect(upstream.requests).toEqual([]);
+    expect(bench.upstream.requests).toEqual([]);
     const sent: [Headers, string[]][] = [
       [{ authorization: 'Bearer mine' }, ['Authorization: Bearer operator-secret']],
       [{ 'x-api-key': 'mine' }, ['x-api-key: operator-secret']],
@@ -460,7 +436,7 @@ describe('access', () => {
     ];
     for (const [own, wanted] of sent) {
       await send(`${address}${completions}`, { body, headers: { ...own, 'x-palimpsest-key': key } });
-      const lines = passed(upstream.requests.at(-1)!.rawHeaders);
+      const lines = passed(bench.upstream.requests.at(-1)!.rawHeaders);
       expect(lines).toEqual(wanted);
     }
   });
@@ -495,39 +471,45 @@ describe('only the upstreams of the list are reached', () => {
       400,
     ],
   ])('%s', async (_, { path, headers = {} }, status) => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const given = await send(address, { method: 'GET', headers, ...(path ? { path } : {}) });
     expect(given.status).toBe(status);
-    const [received] = upstream.requests;
+    const [received] = bench.upstream.requests;
     if (status !== 200) expect(received).toBeUndefined();
-    else expect(received).toMatchObject({ url: '/v1/models', headers: { host: new URL(upstream.url).host } });
+    else
+      expect(received).toMatchObject({
+        url: '/v1/models',
+        headers: { host: new URL(bench.upstream.url).host },
+      });
     expect(JSON.stringify(received?.rawHeaders ?? [])).not.toContain('x-palimpsest');
   });
 
   test('a redirect is the client’s to follow', async () => {
-    upstream.reply(
+    bench.upstream.reply(
       (_, response) => void response.writeHead(302, { location: 'http://169.254.169.254/' }).end(),
     );
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const given = await send(`${address}/v1/models`, { method: 'GET' });
     expect(given).toMatchObject({ status: 302, headers: { location: 'http://169.254.169.254/' } });
   });
 
   test('each name leads to its own upstream, and a base path stays in front', async () => {
     const other = await startUpstream((_, response) => void response.end('other'));
-    const { address } = await gateway({ upstreams: { scripted: upstream.url, other: `${other.url}/api` } });
+    const { address } = await bench.gateway({
+      upstreams: { scripted: bench.upstream.url, other: `${other.url}/api` },
+    });
     expect((await send(`${address}/other/v1/models?a=1`, { method: 'GET' })).bytes.toString()).toBe('other');
     expect(other.requests[0]?.url).toBe('/api/v1/models?a=1');
     await send(`${address}/scripted/v1/models`, { method: 'GET' });
     await send(`${address}/v1/models`, { method: 'GET' });
-    expect(upstream.requests.map(({ url }) => url)).toEqual(['/v1/models', '/v1/models']);
+    expect(bench.upstream.requests.map(({ url }) => url)).toEqual(['/v1/models', '/v1/models']);
     await other.close();
   });
 });
 
 describe('headers of a connection', () => {
   test('stay with the connection, in both directions', async () => {
-    upstream.reply((_, response) => {
+    bench.upstream.reply((_, response) => {
       response.writeHead(200, [
         'Connection',
         'X-Hop, keep-alive',
@@ -544,13 +526,13 @@ describe('headers of a connection', () => {
       ]);
       response.end('{}');
     });
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const headers = {
       ...{ connection: 'x-mine, keep-alive', 'x-mine': '1', te: 'trailers', 'keep-alive': 'timeout=3' },
       ...{ 'proxy-authorization': 'Basic abc', upgrade: 'h2c', expect: '100-continue', 'x-yours': '2' },
     };
     const given = await send(`${address}/v1/models`, { method: 'POST', body: '{}', headers });
-    expect(passed(upstream.requests[0]!.rawHeaders)).toEqual(['x-yours: 2']);
+    expect(passed(bench.upstream.requests[0]!.rawHeaders)).toEqual(['x-yours: 2']);
     const names = given.rawHeaders.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase());
     expect(names).toContain('x-end');
     for (const name of ['x-hop', 'trailer', 'x-palimpsest-bypassed']) expect(names).not.toContain(name);
@@ -569,22 +551,22 @@ describe('the upstream', () => {
     [529, { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }, {}],
   ])('answers %i: it passes unchanged, and nothing is repeated', async (status, body, headers) => {
     const text = JSON.stringify(body, null, 1);
-    upstream.reply(
+    bench.upstream.reply(
       (_, response) =>
         void response.writeHead(status, { ...headers, 'content-type': 'application/json' }).end(text),
     );
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const given = await send(`${address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders(`fails-${status}`),
     });
     expect(given).toMatchObject({ status, headers });
     expect(given.bytes.toString()).toBe(text);
-    expect(upstream.requests).toHaveLength(1);
+    expect(bench.upstream.requests).toHaveLength(1);
   });
 
   test('is away: the client is told, and may repeat the request', async () => {
-    const { address } = await gateway({ upstreams: { gone: 'http://127.0.0.1:1' } });
+    const { address } = await bench.gateway({ upstreams: { gone: 'http://127.0.0.1:1' } });
     const given = await send(`${address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('gone'),
@@ -597,28 +579,28 @@ describe('the upstream', () => {
   });
 
   test('hangs before its answer, and within it', async () => {
-    const { address } = await gateway({ upstreamTimeoutMs: 150 });
-    upstream.reply(() => undefined);
+    const { address } = await bench.gateway({ upstreamTimeoutMs: 150 });
+    bench.upstream.reply(() => undefined);
     const body = bodyOf([user('One.')], { stream: true });
     const silent = await send(`${address}${completions}`, { body, headers: sessionHeaders('hangs') });
     expect(silent).toMatchObject({ status: 504, json: { error: { code: 'Llm.Unavailable' } } });
-    upstream.reply((_, response) => {
+    bench.upstream.reply((_, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {"choices":[]}\n\n');
     });
     await expect(
       send(`${address}${completions}`, { body, headers: sessionHeaders('hangs') }),
     ).rejects.toThrow();
     // Nothing of it counts as an answer.
-    await gateways.splice(0)[0]?.close();
+    await bench.gateways.splice(0)[0]?.close();
     expect(await replayed('hangs')).toEqual([user('One.')]);
   });
 
   test('breaks off within its answer: so does the answer of the client', async () => {
-    upstream.reply((_, response) => {
+    bench.upstream.reply((_, response) => {
       response.writeHead(200, { 'content-type': 'application/json', 'content-length': 100 });
       response.write('{"choices":', () => response.destroy());
     });
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const call = send(`${address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('breaks'),
@@ -628,13 +610,13 @@ describe('the upstream', () => {
 
   test('sends its first bytes at once', async () => {
     let goOn = (): void => undefined;
-    upstream.reply(async (_, response) => {
+    bench.upstream.reply(async (_, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write('data: {"choices":[{"index":0,"delta":{"content":"A"}}]}\n\n');
       await new Promise<void>((resolve) => (goOn = resolve));
       response.end('data: [DONE]\n\n');
     });
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const request = httpRequest(`${address}${completions}`, {
       method: 'POST',
       headers: sessionHeaders('first-bytes'),
@@ -659,19 +641,19 @@ describe('the upstream', () => {
         choices: [{ index: 0, message: assistant('Squeezed.'), finish_reason: 'stop' }],
       };
       const bytes = compress(JSON.stringify(answer));
-      upstream.reply(
+      bench.upstream.reply(
         (_, response) =>
           void response
             .writeHead(200, { 'content-type': 'application/json', 'content-encoding': encoding })
             .end(bytes),
       );
-      const { address } = await gateway();
+      const { address } = await bench.gateway();
       const headers = sessionHeaders(`squeezed-${encoding}`, { 'accept-encoding': 'gzip, br' });
       const given = await send(`${address}${completions}`, { body: bodyOf([user('One.')]), headers });
       expect(given.headers['content-encoding']).toBe(encoding);
       expect(given.bytes).toEqual(bytes);
-      expect(upstream.requests[0]?.headers['accept-encoding']).toBe('gzip, br');
-      await gateways.splice(0)[0]?.close();
+      expect(bench.upstream.requests[0]?.headers['accept-encoding']).toBe('gzip, br');
+      await bench.gateways.splice(0)[0]?.close();
       const stored = encoding === 'unheard-of' ? [] : [assistant('Squeezed.')];
       expect(await replayed(`squeezed-${encoding}`)).toEqual([user('One.'), ...stored]);
     },
@@ -679,14 +661,14 @@ describe('the upstream', () => {
 
   test('answers with a megabyte, at once and as a compressed stream', async () => {
     const text = 'All about it. '.repeat(80_000);
-    const { address } = await gateway();
-    upstream.reply(() => ({ text, usage: { input: 10, output: 10 } }));
+    const { address } = await bench.gateway();
+    bench.upstream.reply(() => ({ text, usage: { input: 10, output: 10 } }));
     const whole = await send(`${address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('large'),
     });
     expect(whole.json.choices?.[0]?.message.content).toBe(text);
-    upstream.reply((_, response) => {
+    bench.upstream.reply((_, response) => {
       const chunk = (delta: object, finish: string | null = null) =>
         `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
       const stream = gzipSync(
@@ -701,7 +683,7 @@ describe('the upstream', () => {
       headers: sessionHeaders('large-stream'),
     });
     expect(gunzipSync(streamed.bytes).toString()).toContain(text);
-    await gateways.splice(0)[0]?.close();
+    await bench.gateways.splice(0)[0]?.close();
     for (const session of ['large', 'large-stream'])
       expect(await replayed(session)).toMatchObject([user('One.'), { role: 'assistant', content: text }]);
   });
@@ -711,27 +693,27 @@ describe('the client', () => {
   test.each([{ stream: true }, { stream: false }])(
     'disconnects (%j): the request to the upstream ends',
     async ({ stream }) => {
-      upstream.reply((_, response) => {
+      bench.upstream.reply((_, response) => {
         if (stream)
           response.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {"choices":[]}\n\n');
       });
-      const { address } = await gateway();
+      const { address } = await bench.gateway();
       const session = `leaves-${stream}`;
       const request = httpRequest(`${address}${completions}`, {
         method: 'POST',
         headers: sessionHeaders(session),
       });
       request.on('error', () => undefined).end(bodyOf([user('One.')], { stream }));
-      await expect.poll(() => upstream.requests.length).toBe(1);
+      await expect.poll(() => bench.upstream.requests.length).toBe(1);
       request.destroy();
-      await expect.poll(() => upstream.requests[0]?.aborted).toBe(true);
-      await gateways.splice(0)[0]?.close();
+      await expect.poll(() => bench.upstream.requests[0]?.aborted).toBe(true);
+      await bench.gateways.splice(0)[0]?.close();
       expect(await replayed(session)).toEqual([user('One.')]);
     },
   );
 
   test('sends more than the limit, or an encoded body', async () => {
-    const { address } = await gateway({ bodyLimitBytes: 10_000 });
+    const { address } = await bench.gateway({ bodyLimitBytes: 10_000 });
     const large = bodyOf([user('x'.repeat(20_000))]);
     const given = await send(`${address}${completions}`, {
       body: large,
@@ -750,25 +732,25 @@ describe('the client', () => {
 
   test('is refused while others use all places', async () => {
     let answer = (): void => undefined;
-    upstream.reply(async (received, response) => {
+    bench.upstream.reply(async (received, response) => {
       await new Promise<void>((resolve) => (answer = resolve));
       await say({ text: 'Late.' }, received, response);
     });
-    const { address } = await gateway({ maxInFlight: 1 });
+    const { address } = await bench.gateway({ maxInFlight: 1 });
     const first = send(`${address}${completions}`, { body: bodyOf([user('One.')]) });
-    await expect.poll(() => upstream.requests.length).toBe(1);
+    await expect.poll(() => bench.upstream.requests.length).toBe(1);
     const second = await send(`${address}${completions}`, { body: bodyOf([user('One.')]) });
     expect(second).toMatchObject({
       ...{ status: 503, json: { error: { code: 'Api.Overloaded' } }, headers: { 'x-should-retry': 'true' } },
     });
     answer();
     expect((await first).status).toBe(200);
-    upstream.reply(() => ({ text: 'Hello.' }));
+    bench.upstream.reply(() => ({ text: 'Hello.' }));
     expect((await send(`${address}${completions}`, { body: bodyOf([user('One.')]) })).status).toBe(200);
   });
 
   test('sends what is no list of messages: the provider judges it', async () => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     for (const body of [
       '{"model":"m"}',
       '{"messages":[{"role":"judge"}]}',
@@ -777,9 +759,9 @@ describe('the client', () => {
     ]) {
       const given = await send(`${address}${completions}`, { body, headers: sessionHeaders('odd') });
       expect(given).toMatchObject({ status: 200, headers: { 'x-palimpsest-bypassed': 'Input.Invalid' } });
-      expect(upstream.requests.at(-1)?.bytes.toString()).toBe(body);
+      expect(bench.upstream.requests.at(-1)?.bytes.toString()).toBe(body);
     }
-    const strict = await gateway({ onFailure: 'refuse' });
+    const strict = await bench.gateway({ onFailure: 'refuse' });
     const given = await send(`${strict.address}${completions}`, {
       body: '{"messages":[{"role":"judge"}]}',
       headers: sessionHeaders('odd'),
@@ -790,21 +772,21 @@ describe('the client', () => {
 
   test('of a gateway that stops gets its answer', async () => {
     let answer = (): void => undefined;
-    upstream.reply(async (received, response) => {
+    bench.upstream.reply(async (received, response) => {
       await new Promise<void>((resolve) => (answer = resolve));
       await say({ text: 'Late.' }, received, response);
     });
-    const running = await gateway();
+    const running = await bench.gateway();
     const call = send(`${running.address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('stopping'),
     });
-    await expect.poll(() => upstream.requests.length).toBe(1);
+    await expect.poll(() => bench.upstream.requests.length).toBe(1);
     const closing = running.close();
     answer();
     expect((await call).json.choices?.[0]?.message.content).toBe('Late.');
     await closing;
-    gateways.splice(0);
+    bench.gateways.splice(0);
     expect(await replayed('stopping')).toHaveLength(2);
   });
 });
@@ -813,17 +795,19 @@ describe('the database is away', () => {
   async function cutOff(
     settings: Partial<GatewaySettings> = {},
   ): Promise<[RunningGateway, () => Promise<void>]> {
-    const { host } = new URL(stack.databaseUrl);
+    const { host } = new URL(bench.stack.databaseUrl);
     const way = new Way(host);
     const port = await way.open();
-    const databaseUrl = Object.assign(new URL(stack.databaseUrl), { host: `127.0.0.1:${port}` }).toString();
-    const { temporal, queuePrefix } = stack;
+    const databaseUrl = Object.assign(new URL(bench.stack.databaseUrl), {
+      host: `127.0.0.1:${port}`,
+    }).toString();
+    const { temporal, queuePrefix } = bench.stack;
     const palimpsest = await Palimpsest.connect({ databaseUrl, temporal, tenant: queuePrefix, queuePrefix });
     const started = await gatewayOf(
-      { ...stack, palimpsest },
-      { upstreams: { scripted: upstream.url }, ...settings },
+      { ...bench.stack, palimpsest },
+      { upstreams: { scripted: bench.upstream.url }, ...settings },
     );
-    gateways.push(started);
+    bench.gateways.push(started);
     way.cut();
     return [started, () => palimpsest.close()];
   }
@@ -833,7 +817,7 @@ describe('the database is away', () => {
     const body = bodyOf([user('One.')]);
     const given = await send(`${address}${completions}`, { body, headers: sessionHeaders('away') });
     expect(given).toMatchObject({ status: 200, headers: { 'x-palimpsest-bypassed': 'Store.Unavailable' } });
-    expect(upstream.requests[0]?.bytes.toString()).toBe(body);
+    expect(bench.upstream.requests[0]?.bytes.toString()).toBe(body);
     await close();
   });
 
@@ -844,20 +828,20 @@ describe('the database is away', () => {
       headers: sessionHeaders('away'),
     });
     expect(given).toMatchObject({ status: 503, json: { error: { code: 'Store.Unavailable' } } });
-    expect(upstream.requests).toEqual([]);
+    expect(bench.upstream.requests).toEqual([]);
     await close();
   });
 
   test('a session that takes too long passes as well', async () => {
     const palimpsest = {
-      ...stack.palimpsest,
+      ...bench.stack.palimpsest,
       forTenant: () => ({ sync: () => new Promise(() => undefined) }),
     };
     const started = await gatewayOf(
-      { ...stack, palimpsest: palimpsest as never },
-      { upstreams: { scripted: upstream.url }, storeTimeoutMs: 30 },
+      { ...bench.stack, palimpsest: palimpsest as never },
+      { upstreams: { scripted: bench.upstream.url }, storeTimeoutMs: 30 },
     );
-    gateways.push(started);
+    bench.gateways.push(started);
     const given = await send(`${started.address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('slow'),

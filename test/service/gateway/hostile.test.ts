@@ -1,8 +1,7 @@
 /** Requests that try to reach what they must not reach, and bodies that are refused before they have arrived. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import type { RunningGateway } from '../../../src/gateway/server.js';
+import { describe, expect, test } from 'vitest';
 import type { GatewaySettings } from '../../../src/gateway/settings.js';
 import { PalimpsestError } from '../../../src/errors.js';
 import {
@@ -15,35 +14,10 @@ import {
   send,
   sessionHeaders,
   user,
+  useGateways,
 } from '../../support/gateway.js';
-import { startStack, type Stack } from '../../support/stack.js';
-import { startUpstream, type UpstreamServer } from '../../support/upstream.js';
 
-let stack: Stack;
-let upstream: UpstreamServer;
-const gateways: RunningGateway[] = [];
-
-beforeAll(async () => {
-  stack = await startStack({ worker: false });
-  upstream = await startUpstream();
-});
-
-afterEach(async () => {
-  await Promise.all(gateways.splice(0).map((gateway) => gateway.close()));
-  upstream.reply(() => ({ text: 'Hello.' }));
-  upstream.requests.splice(0);
-});
-
-afterAll(async () => {
-  await upstream?.close();
-  await stack?.stop();
-});
-
-async function gateway(settings: Partial<GatewaySettings> = {}): Promise<RunningGateway> {
-  const started = await gatewayOf(stack, { upstreams: { scripted: upstream.url }, ...settings });
-  gateways.push(started);
-  return started;
-}
+const bench = useGateways({ worker: false });
 
 describe('a body that looks like a request stays a body', () => {
   const smuggled = 'POST /v1/admin HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n';
@@ -57,19 +31,19 @@ describe('a body that looks like a request stays a body', () => {
       Object.entries(framings).map(([how, rest]): [string, string, string] => [method, how, rest]),
     ),
   )('%s %s', async (method, _, rest) => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const { port, host } = new URL(address);
     const socket = connect(Number(port), '127.0.0.1');
     socket.write(`${method} /v1/models HTTP/1.1\r\nHost: ${host}\r\n${rest}`);
     await once(socket, 'data');
     socket.destroy();
-    // The next request uses the same connection to the upstream.
+    // The next request uses the same connection to the bench.upstream.
     await send(`${address}/v1/next`, { method: 'GET' });
-    expect(upstream.requests.map(({ method, url }) => `${method} ${url}`)).toEqual([
+    expect(bench.upstream.requests.map(({ method, url }) => `${method} ${url}`)).toEqual([
       `${method} /v1/models`,
       'GET /v1/next',
     ]);
-    expect(upstream.requests[0]!.bytes.toString()).toBe(smuggled);
+    expect(bench.upstream.requests[0]!.bytes.toString()).toBe(smuggled);
   });
 });
 
@@ -110,12 +84,12 @@ describe('a client that still sends its body gets its answer', () => {
     ['without access', {}, sessionHeaders('secret', { 'x-palimpsest-key': 'wrong' }), 401],
     ['to an upstream that is away', { upstreams: { gone: 'http://127.0.0.1:1' } }, {}, 502],
   ])('%s', async (_, settings, headers, status) => {
-    const { address } = await gateway(settings);
+    const { address } = await bench.gateway(settings);
     expect(await sendFirst(address, headers)).toEqual({ status, sent: size });
   });
 
   test('unless it never ends', async () => {
-    const { address } = await gateway({ bodyLimitBytes: 1_000_000, maxBodyBytes: 2_000_000 });
+    const { address } = await bench.gateway({ bodyLimitBytes: 1_000_000, maxBodyBytes: 2_000_000 });
     const { sent } = await sendFirst(address, sessionHeaders('endless'), Infinity);
     expect(sent).toBeGreaterThan(2_000_000);
   });
@@ -132,39 +106,39 @@ describe('the session', () => {
     '$1',
     '*',
   ])('%s is a name like any other', async (session) => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const messages = [user(`One of ${session}.`)];
     const { status } = await send(`${address}${completions}`, {
       body: bodyOf(messages),
       headers: sessionHeaders(session),
     });
     expect(status).toBe(200);
-    expect(await replayed(stack, session)).toEqual(messages);
+    expect(await replayed(bench.stack, session)).toEqual(messages);
   });
 
   test.each(['x-palimpsest-session', 'x-palimpsest-on-edit', 'x-palimpsest-recovery'])(
     'is not read from several headers %s',
     async (name) => {
-      const { address } = await gateway();
+      const { address } = await bench.gateway();
       const { status, json } = await send(`${address}${completions}`, {
         body: bodyOf([user('One.')]),
         headers: sessionHeaders('one', { [name]: ['fork', 'append'] }),
       });
       expect(status).toBe(400);
       expect(json.error?.message).toContain(name);
-      expect(upstream.requests).toEqual([]);
+      expect(bench.upstream.requests).toEqual([]);
     },
   );
 });
 
 test('keys of a prototype are keys like any other', async () => {
-  const { address } = await gateway();
+  const { address } = await bench.gateway();
   const item = '{"role":"user","content":"One.","__proto__":{"role":"system"},"constructor":{"a":1}}';
   const body = `{"__proto__":{"messages":[]},"model":"gpt-4o","messages":[${item}]}`;
   const given = await send(`${address}${completions}`, { body, headers: sessionHeaders('prototype') });
   expect(given.headers['x-palimpsest-bypassed']).toBeUndefined();
-  expect(upstream.requests[0]?.bytes.toString()).toBe(body);
-  expect(JSON.stringify(await replayed(stack, 'prototype'))).toBe(`[${item}]`);
+  expect(bench.upstream.requests[0]?.bytes.toString()).toBe(body);
+  expect(JSON.stringify(await replayed(bench.stack, 'prototype'))).toBe(`[${item}]`);
   expect(Object.keys(Object.prototype)).toEqual([]);
 });
 
@@ -174,22 +148,22 @@ test.each([
   ['deep nesting', `{"messages":[{"role":"user","content":${'['.repeat(200_000)}${']'.repeat(200_000)}}]}`],
   ['half a surrogate pair as bytes', Buffer.from([0x7b, 0xed, 0xa0, 0x80, 0x7d])],
 ])('%s is the provider’s to judge', async (_, body) => {
-  const { address } = await gateway();
-  upstream.reply((_, response) => void response.end('{}'));
+  const { address } = await bench.gateway();
+  bench.upstream.reply((_, response) => void response.end('{}'));
   const given = await send(`${address}${completions}`, { body, headers: sessionHeaders('odd') });
   expect(given).toMatchObject({ status: 200, headers: { 'x-palimpsest-bypassed': 'Input.Invalid' } });
-  expect(upstream.requests[0]?.bytes.equals(Buffer.from(body))).toBe(true);
+  expect(bench.upstream.requests[0]?.bytes.equals(Buffer.from(body))).toBe(true);
 });
 
 test('a failure of the database tells the client no address', async () => {
   const away = () =>
     Promise.reject(new PalimpsestError('Store.Unavailable', 'connect ECONNREFUSED 10.1.2.3:5432'));
-  const palimpsest = { ...stack.palimpsest, forTenant: () => ({ sync: away }) };
+  const palimpsest = { ...bench.stack.palimpsest, forTenant: () => ({ sync: away }) };
   const started = await gatewayOf(
-    { ...stack, palimpsest: palimpsest as never },
-    { upstreams: { scripted: upstream.url }, onFailure: 'refuse' },
+    { ...bench.stack, palimpsest: palimpsest as never },
+    { upstreams: { scripted: bench.upstream.url }, onFailure: 'refuse' },
   );
-  gateways.push(started);
+  bench.gateways.push(started);
   const { status, bytes } = await send(`${started.address}${completions}`, {
     body: bodyOf([user('One.')]),
     headers: sessionHeaders('away', { 'x-palimpsest-key': key }),

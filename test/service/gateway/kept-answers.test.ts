@@ -3,10 +3,8 @@
  * happen to them.
  */
 import { pino } from 'pino';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
-import type { RunningGateway } from '../../../src/gateway/server.js';
-import type { GatewaySettings } from '../../../src/gateway/settings.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import {
   assistant,
@@ -18,44 +16,18 @@ import {
   send,
   sessionHeaders,
   user,
+  useGateways,
 } from '../../support/gateway.js';
 import { list, look, lookTool, search, window } from '../../support/long-conversation.js';
-import { startStack, type Stack } from '../../support/stack.js';
-import { type Said, startUpstream, type UpstreamServer } from '../../support/upstream.js';
+import type { Said } from '../../support/upstream.js';
 import { Way } from '../../support/way.js';
 
-let stack: Stack;
-let upstream: UpstreamServer;
-const gateways: RunningGateway[] = [];
-
-beforeAll(async () => {
-  stack = await startStack({ worker: false });
-  await stack.palimpsest.configureTenant({ policy: { contextWindow: window } });
-  upstream = await startUpstream();
-});
-
-afterEach(async () => {
-  await Promise.all(gateways.splice(0).map((gateway) => gateway.close()));
-  upstream.requests.splice(0);
-});
-
-afterAll(async () => {
-  await upstream?.close();
-  await stack?.stop();
-});
-
-async function gateway(settings: Partial<GatewaySettings> = {}): Promise<RunningGateway> {
-  const started = await gatewayOf(stack, { upstreams: { scripted: upstream.url }, ...settings });
-  gateways.push(started);
-  return started;
-}
-
-const stopped = (): Promise<unknown> => Promise.all(gateways.splice(0).map((gateway) => gateway.close()));
+const bench = useGateways({ worker: false, contextWindow: window });
 
 /** Says one after the other. */
 function inTurn(...answers: Said[]): void {
   let next = 0;
-  upstream.reply(() => answers[Math.min(next++, answers.length - 1)] ?? { text: 'Nothing.' });
+  bench.upstream.reply(() => answers[Math.min(next++, answers.length - 1)] ?? { text: 'Nothing.' });
 }
 
 /** The list and its answer, as clients hold it that keep only what was said. */
@@ -83,7 +55,7 @@ const requestOf = ({ field, more }: Client, items: readonly object[], stream = f
 
 describe.each(clients)('a client of $path whose answer another process has stored', (client) => {
   const ask = async (session: string, items: readonly object[], stream = false, more: Headers = {}) => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const body = requestOf(client, items, stream);
     return send(`${address}${client.path}`, { body, headers: sessionHeaders(session, more) });
   };
@@ -92,16 +64,16 @@ describe.each(clients)('a client of $path whose answer another process has store
     const session = `searched-${client.path}-${stream}`;
     inTurn({ text: 'I look it up. ', calls: [search] }, { text: 'It is vermilion.' }, { text: 'Welcome.' });
     await ask(session, list, stream);
-    await stopped();
+    await bench.stopped();
     const answer = client.said(stream ? 'I look it up. It is vermilion.' : 'It is vermilion.');
     const next = await ask(session, [...list, answer, { role: 'user', content: 'Thanks.' }]);
     expect(next.headers).not.toHaveProperty('x-palimpsest-session');
     expect(next.headers).not.toHaveProperty('x-palimpsest-bypassed');
     // The model still knows what it has found.
-    const { body } = upstream.requests.at(-1)!;
+    const { body } = bench.upstream.requests.at(-1)!;
     expect(JSON.stringify((body.messages ?? body.input)?.slice(-6))).toContain('call-search');
-    await stopped();
-    const log = JSON.stringify(await replayed(stack, session));
+    await bench.stopped();
+    const log = JSON.stringify(await replayed(bench.stack, session));
     expect(log.match(/It is vermilion\./g)).toHaveLength(1);
     expect(log).toContain('Thanks.');
     expect(log).toContain('Welcome.');
@@ -113,12 +85,12 @@ describe.each(clients)('a client of $path whose answer another process has store
       inTurn({ text: 'It is\n vermilion. ' }, { text: 'Welcome.' });
       const first = [{ role: 'user', content: 'Which colour?' }];
       await ask(session, first);
-      await stopped();
+      await bench.stopped();
       const next = [...first, client.said('It is vermilion.'), { role: 'user', content: 'Thanks.' }];
       const { status, headers } = await ask(session, next, false, { 'x-palimpsest-on-edit': mode });
       expect({ status, fork: headers['x-palimpsest-session'] }).toEqual({ status: 200, fork: undefined });
-      await stopped();
-      expect(await replayed(stack, session)).toHaveLength(4);
+      await bench.stopped();
+      expect(await replayed(bench.stack, session)).toHaveLength(4);
     }
   });
 
@@ -127,7 +99,7 @@ describe.each(clients)('a client of $path whose answer another process has store
     inTurn({ text: 'It is vermilion.' }, { text: 'Welcome.' });
     const first = [{ role: 'user', content: 'Which colour?' }];
     await ask(session, first);
-    await stopped();
+    await bench.stopped();
     const next = [...first, client.said('It is blue.'), { role: 'user', content: 'Thanks.' }];
     expect((await ask(session, next)).headers['x-palimpsest-session']).toBe(`${session}~1`);
   });
@@ -136,12 +108,12 @@ describe.each(clients)('a client of $path whose answer another process has store
 test('a call together with the client’s calls is known to another process', async () => {
   inTurn({ calls: [search, look] }, { text: 'Done.' });
   const tools = [{ type: 'function', function: lookTool }];
-  const { address } = await gateway({ answerAfterMs: 20 });
+  const { address } = await bench.gateway({ answerAfterMs: 20 });
   const headers = sessionHeaders('mixed');
   const { json } = await send(`${address}${completions}`, { body: bodyOf(list, { tools }), headers });
   const { content, tool_calls: calls } = json.choices![0]!.message;
-  await expect.poll(() => replayed(stack, 'mixed')).toHaveLength(list.length + 2);
-  const other = await gateway();
+  await expect.poll(() => replayed(bench.stack, 'mixed')).toHaveLength(list.length + 2);
+  const other = await bench.gateway();
   const next = [
     ...list,
     { role: 'assistant', content, tool_calls: calls },
@@ -149,7 +121,7 @@ test('a call together with the client’s calls is known to another process', as
   ];
   const given = await send(`${other.address}${completions}`, { body: bodyOf(next, { tools }), headers });
   expect(given.headers['x-palimpsest-session']).toBeUndefined();
-  expect(upstream.requests[1]!.body.messages!.slice(-3)).toMatchObject([
+  expect(bench.upstream.requests[1]!.body.messages!.slice(-3)).toMatchObject([
     { role: 'assistant', tool_calls: [{ id: 'call-search' }, { id: 'call-look' }] },
     { role: 'tool', tool_call_id: 'call-search' },
     { role: 'tool', tool_call_id: 'call-look' },
@@ -157,17 +129,17 @@ test('a call together with the client’s calls is known to another process', as
 });
 
 test('both answers of a conversation that parts are stored', async () => {
-  upstream.reply(({ body }) => ({ text: `To ${String(body.messages!.at(-1)!.content)}` }));
-  const { address } = await gateway();
+  bench.upstream.reply(({ body }) => ({ text: `To ${String(body.messages!.at(-1)!.content)}` }));
+  const { address } = await bench.gateway();
   const headers = sessionHeaders('parts');
   const ask = (messages: readonly object[]) =>
     send(`${address}${completions}`, { body: bodyOf(messages), headers });
   await ask([user('One')]);
   const shared = [user('One'), assistant('To One')];
   await Promise.all(['A', 'B'].map((name) => ask([...shared, user(name)])));
-  await stopped();
+  await bench.stopped();
   const ends = await Promise.all(
-    ['parts', 'parts~1'].map(async (session) => (await replayed(stack, session)).slice(2)),
+    ['parts', 'parts~1'].map(async (session) => (await replayed(bench.stack, session)).slice(2)),
   );
   expect(ends.map((end) => end.map((item) => (item as { content: Json }).content)).sort()).toEqual([
     ['A', 'To A'],
@@ -176,21 +148,23 @@ test('both answers of a conversation that parts are stored', async () => {
 });
 
 test('an answer that cannot be stored now is stored later', async () => {
-  const way = new Way(new URL(stack.databaseUrl).host);
+  const way = new Way(new URL(bench.stack.databaseUrl).host);
   const port = await way.open();
-  const databaseUrl = Object.assign(new URL(stack.databaseUrl), { host: `127.0.0.1:${port}` }).toString();
-  const { temporal, queuePrefix } = stack;
+  const databaseUrl = Object.assign(new URL(bench.stack.databaseUrl), {
+    host: `127.0.0.1:${port}`,
+  }).toString();
+  const { temporal, queuePrefix } = bench.stack;
   const palimpsest = await Palimpsest.connect({ databaseUrl, temporal, tenant: queuePrefix, queuePrefix });
   const lines: string[] = [];
   const started = await gatewayOf(
-    { ...stack, palimpsest },
+    { ...bench.stack, palimpsest },
     {
-      ...{ upstreams: { scripted: upstream.url }, answerAfterMs: 50 },
+      ...{ upstreams: { scripted: bench.upstream.url }, answerAfterMs: 50 },
       log: pino({}, { write: (line) => lines.push(line) }),
     },
   );
-  gateways.push(started);
-  upstream.reply(() => {
+  bench.gateways.push(started);
+  bench.upstream.reply(() => {
     way.cut();
     return { text: 'Two.' };
   });
@@ -200,8 +174,8 @@ test('an answer that cannot be stored now is stored later', async () => {
   });
   await expect.poll(() => lines.join('')).toContain('an answer was not stored');
   await way.open(port);
-  await expect.poll(() => replayed(stack, 'later')).toHaveLength(2);
-  await stopped();
+  await expect.poll(() => replayed(bench.stack, 'later')).toHaveLength(2);
+  await bench.stopped();
   way.cut();
   await palimpsest.close();
 });
@@ -211,7 +185,7 @@ test('the end of the gateway waits for an answer that is being stored', async ()
   let goOn: () => void = () => undefined;
   const waits = new Promise<void>((resolve) => (goOn = resolve));
   let begun = false;
-  const client = stack.palimpsest.forTenant(stack.queuePrefix);
+  const client = bench.stack.palimpsest.forTenant(bench.stack.queuePrefix);
   const slow: Partial<typeof client> = {
     sync: (request) => client.sync(request),
     policy: (request) => client.policy(request),
@@ -223,10 +197,10 @@ test('the end of the gateway waits for an answer that is being stored', async ()
       return stored;
     },
   };
-  const palimpsest = { ...stack.palimpsest, forTenant: () => slow };
+  const palimpsest = { ...bench.stack.palimpsest, forTenant: () => slow };
   const started = await gatewayOf(
-    { ...stack, palimpsest: palimpsest as never },
-    { upstreams: { scripted: upstream.url }, answerAfterMs: 1 },
+    { ...bench.stack, palimpsest: palimpsest as never },
+    { upstreams: { scripted: bench.upstream.url }, answerAfterMs: 1 },
   );
   inTurn({ text: 'Two.' });
   await send(`${started.address}${completions}`, {

@@ -2,48 +2,15 @@
 import { gzipSync } from 'node:zlib';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { originalItems } from '../../../src/formats/native.js';
 import type { RunningGateway } from '../../../src/gateway/server.js';
-import type { GatewaySettings } from '../../../src/gateway/settings.js';
-import { gatewayOf, key, send } from '../../support/gateway.js';
+import { key, send, useGateways } from '../../support/gateway.js';
 import { history, list, look, lookTool as tool, search, window } from '../../support/long-conversation.js';
-import { startStack, type Stack } from '../../support/stack.js';
-import {
-  answerAt,
-  type Part,
-  type Said,
-  startUpstream,
-  tokensOf,
-  type UpstreamServer,
-} from '../../support/upstream.js';
+import { answerAt, type Part, type Said, tokensOf } from '../../support/upstream.js';
 
-let stack: Stack;
-let upstream: UpstreamServer;
-const gateways: RunningGateway[] = [];
-
-beforeAll(async () => {
-  // Contexts are shortened as they are read; nothing has to be compacted.
-  stack = await startStack({ worker: false });
-  await stack.palimpsest.configureTenant({ policy: { contextWindow: window } });
-  upstream = await startUpstream();
-});
-
-afterEach(async () => {
-  await Promise.all(gateways.splice(0).map((gateway) => gateway.close()));
-  upstream.requests.splice(0);
-});
-
-afterAll(async () => {
-  await upstream?.close();
-  await stack?.stop();
-});
-
-async function gateway(settings: Partial<GatewaySettings> = {}): Promise<RunningGateway> {
-  const started = await gatewayOf(stack, { upstreams: { scripted: upstream.url }, ...settings });
-  gateways.push(started);
-  return started;
-}
+// Contexts are shortened as they are read; nothing has to be compacted.
+const bench = useGateways({ worker: false, contextWindow: window });
 
 const headersOf = (session: string, more: Record<string, string> = {}) => ({
   ...{ 'x-palimpsest-session': session, 'x-palimpsest-key': key },
@@ -71,7 +38,7 @@ const markedUser = (text: string): Anthropic.MessageParam => ({
 /** Says one after the other. */
 function inTurn(...answers: Said[]): void {
   let next = 0;
-  upstream.reply(() => answers[Math.min(next++, answers.length - 1)] ?? { text: 'Nothing.' });
+  bench.upstream.reply(() => answers[Math.min(next++, answers.length - 1)] ?? { text: 'Nothing.' });
 }
 
 /** Without what the SDK adds to a call of a stream. */
@@ -89,19 +56,20 @@ interface Page {
 
 async function replayed(session: string): Promise<Part[]> {
   const items: Part[] = [];
-  for await (const item of originalItems(stack.palimpsest.replay({ session }))) items.push(item as Part);
+  for await (const item of originalItems(bench.stack.palimpsest.replay({ session })))
+    items.push(item as Part);
   return items;
 }
 
 const namesIn = (request: number): string[] =>
-  (upstream.requests[request]?.body.tools ?? []).map((one) => one.function?.name ?? one.name ?? '');
+  (bench.upstream.requests[request]?.body.tools ?? []).map((one) => one.function?.name ?? one.name ?? '');
 
 describe('recovery tools are offered', () => {
   const ours = ['get_tool_response', 'search_history', 'expand_history'];
 
   test('once the context lacks something, after the tools of the client', async () => {
     inTurn({ text: 'Yes.' });
-    const openai = openaiOf(await gateway(), 'offered');
+    const openai = openaiOf(await bench.gateway(), 'offered');
     await openai.chat.completions.create({ model: 'gpt-4o', messages: list.slice(0, 1), tools });
     await openai.chat.completions.create({ model: 'gpt-4o', messages: list, tools });
     await openai.responses.create(
@@ -109,14 +77,14 @@ describe('recovery tools are offered', () => {
       { headers: headersOf('offered-r') },
     );
     expect([0, 1, 2].map(namesIn)).toEqual([['look'], ['look', ...ours], ours]);
-    const { headers } = upstream.requests[1]!;
+    const { headers } = bench.upstream.requests[1]!;
     expect(headers['accept-encoding']).toBe('identity');
     expect(Object.keys(headers).filter((name) => name.startsWith('x-palimpsest'))).toEqual([]);
   });
 
   test('not if the session has them off, the client answers them itself, or several answers are asked for', async () => {
     inTurn({ text: 'Yes.' });
-    const running = await gateway();
+    const running = await bench.gateway();
     const off = openaiOf(running, 'not-offered', { 'x-palimpsest-recovery': 'off' });
     await off.chat.completions.create({ model: 'gpt-4o', messages: list, tools });
     const openai = openaiOf(running, 'not-offered');
@@ -125,15 +93,15 @@ describe('recovery tools are offered', () => {
     await openai.chat.completions.create({ model: 'gpt-4o', messages: list, tools, n: 2 });
     expect([0, 1, 2].map(namesIn)).toEqual([['look'], ['look', 'search_history'], ['look']]);
     // They get the context all the same.
-    for (const { body } of upstream.requests) expect(tokensOf(body.messages!)).toBeLessThan(window);
+    for (const { body } of bench.upstream.requests) expect(tokensOf(body.messages!)).toBeLessThan(window);
   });
 });
 
 describe('a search', () => {
   test('of chat completions is answered here, and known to the model in the next turn', async () => {
-    const running = await gateway();
+    const running = await bench.gateway();
     for (const streamed of [false, true]) {
-      upstream.requests.splice(0);
+      bench.upstream.requests.splice(0);
       inTurn(
         { text: 'I look it up. ', calls: [search], usage: { input: 100, output: 10 } },
         { text: 'It is vermilion.', usage: { input: 200, output: 20 } },
@@ -155,7 +123,7 @@ describe('a search', () => {
         completion_tokens: 30,
         total_tokens: 330,
       });
-      const [, second] = upstream.requests;
+      const [, second] = bench.upstream.requests;
       const [asked, result] = second!.body.messages!.slice(-2);
       expect(asked).toMatchObject({ role: 'assistant', tool_calls: [{ id: 'call-search' }] });
       expect(result).toMatchObject({ role: 'tool', tool_call_id: 'call-search' });
@@ -165,7 +133,7 @@ describe('a search', () => {
       const { role, content } = message;
       const next = [...list, { role, content }, { role: 'user' as const, content: 'Thanks.' }];
       await openai.chat.completions.create({ model: 'gpt-4o', messages: next, tools });
-      const sent = upstream.requests[2]!.body.messages!.slice(-4);
+      const sent = bench.upstream.requests[2]!.body.messages!.slice(-4);
       expect(sent.map((one) => one.role)).toEqual(['assistant', 'tool', 'assistant', 'user']);
       const log = await replayed(session);
       expect(log.slice(0, 17).map((one) => one.content)).toEqual(list.map((one) => one.content));
@@ -179,9 +147,9 @@ describe('a search', () => {
   });
 
   test('together with a call of the client is answered with the next request', async () => {
-    const running = await gateway();
+    const running = await bench.gateway();
     for (const streamed of [false, true]) {
-      upstream.requests.splice(0);
+      bench.upstream.requests.splice(0);
       const session = `mixed-${streamed}`;
       const openai = openaiOf(running, session);
       const ask = async (messages: OpenAI.ChatCompletionMessageParam[]) => {
@@ -202,7 +170,7 @@ describe('a search', () => {
         { role: 'tool' as const, tool_call_id: 'call-look', content: 'Seen.' },
       ];
       await ask(answered);
-      const sent = upstream.requests[1]!.body.messages!.slice(-3);
+      const sent = bench.upstream.requests[1]!.body.messages!.slice(-3);
       expect(sent).toMatchObject([
         { role: 'assistant', tool_calls: [{ id: 'call-search' }, { id: 'call-look' }] },
         { role: 'tool', tool_call_id: 'call-search', content: expect.stringContaining('vermilion') },
@@ -210,7 +178,7 @@ describe('a search', () => {
       ]);
       // The third request goes on from what the log has.
       await ask([...answered, { role: 'assistant', content: 'Done.' }, { role: 'user', content: 'More.' }]);
-      expect(upstream.requests[2]!.body.messages!.slice(-5).map((one) => one.role)).toEqual([
+      expect(bench.upstream.requests[2]!.body.messages!.slice(-5).map((one) => one.role)).toEqual([
         'assistant',
         'tool',
         'tool',
@@ -221,7 +189,7 @@ describe('a search', () => {
   });
 
   test('stays in the log of a fork, whose reasoning has what follows it', async () => {
-    const openai = openaiOf(await gateway(), 'reasons');
+    const openai = openaiOf(await bench.gateway(), 'reasons');
     inTurn(
       { text: 'I look it up. ', calls: [search], reasons: true },
       { text: 'It is vermilion.', reasons: true },
@@ -240,7 +208,7 @@ describe('a search', () => {
     held.push(...(output as OpenAI.Responses.ResponseInputItem[]));
     for (const question of ['Thanks.', 'Thank you.']) {
       await ask(question);
-      const sent = upstream.requests.at(-1)!.body.input!.slice(-8);
+      const sent = bench.upstream.requests.at(-1)!.body.input!.slice(-8);
       expect(sent.map(({ type, role }) => type ?? role)).toEqual([
         ...['reasoning', 'message', 'reasoning', 'function_call', 'function_call_output'],
         ...['reasoning', 'message', 'user'],
@@ -250,7 +218,7 @@ describe('a search', () => {
   });
 
   test('together with a call of the client, by messages', async () => {
-    const anthropic = anthropicOf(await gateway(), 'mixed-messages');
+    const anthropic = anthropicOf(await bench.gateway(), 'mixed-messages');
     inTurn({ text: 'Both.', calls: [search, look] }, { text: 'Done.' });
     const request = {
       model: 'claude-test',
@@ -273,7 +241,7 @@ describe('a search', () => {
       { role: 'user' as const, content: [result] },
     ];
     await anthropic.messages.create({ ...request, messages });
-    expect(upstream.requests[1]!.body.messages!.slice(-2)).toMatchObject([
+    expect(bench.upstream.requests[1]!.body.messages!.slice(-2)).toMatchObject([
       { role: 'assistant', content: [{ text: 'Both.' }, { id: 'call-search' }, { id: 'call-look' }] },
       {
         role: 'user',
@@ -284,7 +252,7 @@ describe('a search', () => {
 
   test('is forgotten if the gateway ends before the next request, and the conversation goes on', async () => {
     inTurn({ calls: [search, look] }, { text: 'Done.' });
-    const first = await gateway({ answerAfterMs: 1_000_000 });
+    const first = await bench.gateway({ answerAfterMs: 1_000_000 });
     const completion = await openaiOf(first, 'forgotten').chat.completions.create({
       model: 'gpt-4o',
       messages: list,
@@ -297,23 +265,23 @@ describe('a search', () => {
       { role: 'assistant' as const, content, tool_calls: calls! },
       { role: 'tool' as const, tool_call_id: 'call-look', content: 'Seen.' },
     ];
-    await openaiOf(await gateway(), 'forgotten').chat.completions.create({
+    await openaiOf(await bench.gateway(), 'forgotten').chat.completions.create({
       model: 'gpt-4o',
       messages: next,
       tools,
     });
-    expect(upstream.requests[1]!.body.messages!.slice(-2)).toMatchObject([
+    expect(bench.upstream.requests[1]!.body.messages!.slice(-2)).toMatchObject([
       { role: 'assistant', tool_calls: [{ id: 'call-look' }] },
       { role: 'tool', content: 'Seen.' },
     ]);
     // What the first process then stores comes too late, and changes nothing.
-    await gateways.splice(0, 1)[0]?.close();
+    await bench.gateways.splice(0, 1)[0]?.close();
     expect(await replayed('forgotten')).toHaveLength(next.length);
   });
 
   test('is not put into the log for an answer that the client changed', async () => {
     inTurn({ text: 'One. ', calls: [search] }, { text: 'Two.' });
-    const openai = openaiOf(await gateway(), 'changed');
+    const openai = openaiOf(await bench.gateway(), 'changed');
     await openai.chat.completions.create({ model: 'gpt-4o', messages: list });
     const next = [
       ...list,
@@ -328,11 +296,11 @@ describe('a search', () => {
 
   test.each(['chat/completions', 'responses', 'messages'])('that has no end is ended: %s', async (path) => {
     let number = 0;
-    upstream.reply(({ body }) => {
+    bench.upstream.reply(({ body }) => {
       const canCall = body.tools !== undefined && body.tool_choice?.type !== 'none';
       return canCall ? { calls: [{ ...search, id: `again-${++number}` }] } : { text: 'So it is.' };
     });
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const field = path === 'responses' ? 'input' : 'messages';
     const { status, bytes } = await send(`${address}/v1/${path}`, {
       body: JSON.stringify({ model: 'gpt-4o', max_tokens: 100, [field]: list }),
@@ -342,17 +310,17 @@ describe('a search', () => {
       status: 200,
       text: expect.stringContaining('So it is.'),
     });
-    expect(upstream.requests).toHaveLength(20);
-    const last = upstream.requests.at(-1)!.body;
+    expect(bench.upstream.requests).toHaveLength(20);
+    const last = bench.upstream.requests.at(-1)!.body;
     expect(JSON.stringify((last.messages ?? last.input)!.at(-1))).toContain('too many calls');
     // Every one of these requests fits.
-    for (const { body } of upstream.requests)
+    for (const { body } of bench.upstream.requests)
       expect(tokensOf([body.messages, body.input, body.tools])).toBeLessThan(window);
   });
 
   test('works with compressed answers', async () => {
     let number = 0;
-    upstream.reply(({ url, body }, response) => {
+    bench.upstream.reply(({ url, body }, response) => {
       const said = ++number === 1 ? { calls: [search] } : { text: 'It is vermilion.' };
       const { whole, events } = answerAt(url, said, { input: 1, output: 1, model: 'm', id: 'a' });
       const stream = body.stream === true;
@@ -362,7 +330,7 @@ describe('a search', () => {
       });
       response.end(gzipSync(stream ? events.join('') : JSON.stringify(whole)));
     });
-    const running = await gateway();
+    const running = await bench.gateway();
     for (const stream of [false, true]) {
       number = 0;
       const openai = openaiOf(running, `compressed-${stream}`);
@@ -375,17 +343,17 @@ describe('a search', () => {
 
   test('whose results are long makes room for them', async () => {
     let number = 0;
-    upstream.reply(() =>
+    bench.upstream.reply(() =>
       ++number <= 4
         ? { calls: [{ id: `page-${number}`, name: 'expand_history', args: { from_message: 1, limit: 8 } }] }
         : { text: 'Read.' },
     );
-    const openai = openaiOf(await gateway(), 'long-results');
+    const openai = openaiOf(await bench.gateway(), 'long-results');
     const { choices } = await openai.chat.completions.create({ model: 'gpt-4o', messages: list });
     expect(choices[0]!.message.content).toBe('Read.');
-    for (const { body } of upstream.requests)
+    for (const { body } of bench.upstream.requests)
       expect(tokensOf([body.messages, body.tools])).toBeLessThan(window);
-    const results = upstream.requests.at(-1)!.body.messages!.filter(({ role }) => role === 'tool');
+    const results = bench.upstream.requests.at(-1)!.body.messages!.filter(({ role }) => role === 'tool');
     const [first, ...others] = results.map(({ content }) => JSON.parse(String(content)) as object);
     expect(first).toMatchObject({ next_message: expect.any(Number) });
     // Nothing more has room beside it.
@@ -400,10 +368,10 @@ describe('a search', () => {
       args: { message: 1, offset: n * 20_000, limit: 20_000 },
     }));
     inTurn({ calls: pages }, { text: 'Read.' });
-    const openai = openaiOf(await gateway(), 'long-text');
+    const openai = openaiOf(await bench.gateway(), 'long-text');
     await openai.chat.completions.create({ model: 'gpt-4o', messages: [long, ...list.slice(1)] });
-    const { messages } = upstream.requests[1]!.body;
-    expect(tokensOf([messages, upstream.requests[1]!.body.tools])).toBeLessThan(window);
+    const { messages } = bench.upstream.requests[1]!.body;
+    expect(tokensOf([messages, bench.upstream.requests[1]!.body.tools])).toBeLessThan(window);
     const results = messages!.slice(-3).map(({ content }) => JSON.parse(String(content)) as Page);
     results.forEach(({ offset, content, next_offset: next }, n) => {
       expect(offset).toBe(n * 20_000);
@@ -426,7 +394,7 @@ const jsonHeaders = { 'content-type': 'application/json' };
 
 describe.each(everyWay)('$path, stream: $stream', ({ path, stream }) => {
   const ask = async (session: string, more: Record<string, string> = {}) => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const headers = { ...jsonHeaders, ...headersOf(`${session}-${path}-${stream}`, more) };
     return send(`${address}${path}`, { body: requestAt(path, stream), headers });
   };
@@ -439,7 +407,7 @@ describe.each(everyWay)('$path, stream: $stream', ({ path, stream }) => {
       { text: 'It is vermilion.' },
     ];
     let number = 0;
-    upstream.reply((_, response) => {
+    bench.upstream.reply((_, response) => {
       if (!refused.includes(++number)) return answers.shift();
       response.writeHead(400, jsonHeaders).end(JSON.stringify(tooLong));
       return undefined;
@@ -447,7 +415,7 @@ describe.each(everyWay)('$path, stream: $stream', ({ path, stream }) => {
   }
 
   const tooLong = { error: { type: 'invalid_request_error', message: 'prompt is too long: 9 tokens > 8' } };
-  const sizes = () => upstream.requests.map(({ body }) => tokensOf([body.messages, body.input]));
+  const sizes = () => bench.upstream.requests.map(({ body }) => tokensOf([body.messages, body.input]));
 
   test.each([
     [1, 3],
@@ -456,10 +424,10 @@ describe.each(everyWay)('$path, stream: $stream', ({ path, stream }) => {
     refusing(...refused);
     const { status, bytes } = await ask(`too-long-${refused[0]}`);
     expect(status).toBe(200);
-    expect(upstream.requests).toHaveLength(5);
+    expect(bench.upstream.requests).toHaveLength(5);
     const found = sizes();
     for (const number of refused) expect(found[number]).toBeLessThan(found[number - 1] ?? 0);
-    const sent = JSON.stringify(upstream.requests[4]?.body);
+    const sent = JSON.stringify(bench.upstream.requests[4]?.body);
     for (const id of ['call-search', 'again']) expect(sent).toContain(id);
     const text = bytes.toString();
     expect(text).not.toContain('too long');
@@ -471,7 +439,7 @@ describe.each(everyWay)('$path, stream: $stream', ({ path, stream }) => {
   test('a repeated request that is too long again is the provider’s refusal', async () => {
     refusing(2, 3);
     const { status, bytes } = await ask('too-long-again');
-    expect(upstream.requests).toHaveLength(3);
+    expect(bench.upstream.requests).toHaveLength(3);
     const [, second = 0, third = 0] = sizes();
     expect(third).toBeLessThan(second);
     if (stream) expect(bytes.toString()).toContain('prompt is too long');
@@ -480,9 +448,9 @@ describe.each(everyWay)('$path, stream: $stream', ({ path, stream }) => {
 
   test('a call that the last request no longer offered passes', async () => {
     let number = 0;
-    upstream.reply(() => ({ calls: [{ ...search, id: `again-${++number}` }] }));
+    bench.upstream.reply(() => ({ calls: [{ ...search, id: `again-${++number}` }] }));
     const { bytes } = await ask('no-end');
-    expect(upstream.requests).toHaveLength(20);
+    expect(bench.upstream.requests).toHaveLength(20);
     const shown = bytes.toString();
     expect(new Set(shown.match(/again-\d+/g))).toEqual(new Set(['again-20']));
     expect(shown).toContain('search_history');
@@ -491,7 +459,7 @@ describe.each(everyWay)('$path, stream: $stream', ({ path, stream }) => {
   test('with recovery off, a call that the model makes all the same passes unchanged', async () => {
     const { whole, events } = answerAt(path, { calls: [search] }, frame);
     const text = stream ? events.join('') : JSON.stringify(whole);
-    upstream.reply((_, response) => {
+    bench.upstream.reply((_, response) => {
       response
         .writeHead(200, { 'content-type': stream ? 'text/event-stream' : 'application/json' })
         .end(text);
@@ -514,7 +482,7 @@ describe('a response has the tools of the client only', () => {
       const { whole, events } = answerAt('/v1/responses', { text: 'Yes.' }, { ...frame, tools });
       return stream ? events.join('') : JSON.stringify(whole, null, 2);
     };
-    upstream.reply(({ body }, response) => {
+    bench.upstream.reply(({ body }, response) => {
       response.writeHead(200, {
         'content-type': stream ? 'text/event-stream' : 'application/json',
         'content-encoding': encoding,
@@ -522,7 +490,7 @@ describe('a response has the tools of the client only', () => {
       const text = said(body.tools ?? []);
       response.end(encoding === 'gzip' ? gzipSync(text) : text);
     });
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const { bytes } = await send(`${address}/v1/responses`, {
       body: requestAt('/v1/responses', stream, { tools: [look] }),
       headers: { ...jsonHeaders, ...headersOf(`own-tools-${stream}-${encoding}`) },
@@ -532,7 +500,7 @@ describe('a response has the tools of the client only', () => {
   });
 
   test('also after a search', async () => {
-    const openai = openaiOf(await gateway(), 'own-tools');
+    const openai = openaiOf(await bench.gateway(), 'own-tools');
     const request = { model: 'gpt-4o', input: list, tools: [look] };
     inTurn({ calls: [search] }, { text: 'Yes.' });
     const whole = await openai.responses.create(request);
@@ -549,7 +517,7 @@ describe('the provider fails after a search', () => {
 
   function failing(): void {
     let number = 0;
-    upstream.reply((_, response) => {
+    bench.upstream.reply((_, response) => {
       if (++number === 1) return { text: 'I look it up.', calls: [search] };
       response
         .writeHead(429, { 'content-type': 'application/json', 'retry-after': '9' })
@@ -560,14 +528,14 @@ describe('the provider fails after a search', () => {
 
   test('an answer that is no stream is the provider’s', async () => {
     failing();
-    const openai = openaiOf(await gateway(), 'fails');
+    const openai = openaiOf(await bench.gateway(), 'fails');
     const call = openai.chat.completions.create({ model: 'gpt-4o', messages: list });
     await expect(call).rejects.toMatchObject({ status: 429, code: 'rate_limit_exceeded' });
-    expect(upstream.requests).toHaveLength(2);
+    expect(bench.upstream.requests).toHaveLength(2);
   });
 
   test('a stream ends with the provider’s error', async () => {
-    const running = await gateway();
+    const running = await bench.gateway();
     const openai = openaiOf(running, 'fails-stream');
     failing();
     const chat = openai.chat.completions.stream({ model: 'gpt-4o', messages: list });
@@ -590,14 +558,14 @@ describe('the provider fails after a search', () => {
 
 test('a request with more tools than before still fits', async () => {
   inTurn({ text: 'Yes.' });
-  const openai = openaiOf(await gateway(), 'more-tools');
+  const openai = openaiOf(await bench.gateway(), 'more-tools');
   await openai.chat.completions.create({ model: 'gpt-4o', messages: list });
   const many = Array.from({ length: 12 }, (_, n) => ({
     type: 'function' as const,
     function: { ...tool, name: `tool_${n}`, description: 'It does a lot of things. '.repeat(25) },
   }));
   await openai.chat.completions.create({ model: 'gpt-4o', messages: list, tools: many });
-  const [first, second] = upstream.requests.map(({ body }) => tokensOf([body.messages, body.tools]));
+  const [first, second] = bench.upstream.requests.map(({ body }) => tokensOf([body.messages, body.tools]));
   expect(first).toBeLessThan(window);
   expect(second).toBeLessThan(window);
 });

@@ -2,40 +2,13 @@
 import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http';
 import Anthropic from '@anthropic-ai/sdk';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import type { RunningGateway } from '../../../src/gateway/server.js';
-import type { GatewaySettings } from '../../../src/gateway/settings.js';
-import { gatewayOf, type Headers, replayed, send, sessionHeaders } from '../../support/gateway.js';
+import { describe, expect, test } from 'vitest';
+import { type Headers, replayed, send, sessionHeaders, useGateways } from '../../support/gateway.js';
 import { history, list, look, search, window } from '../../support/long-conversation.js';
-import { startStack, type Stack } from '../../support/stack.js';
-import { answerAt, type Received, startUpstream, type UpstreamServer } from '../../support/upstream.js';
+import { answerAt, type Received } from '../../support/upstream.js';
 
-let stack: Stack;
-let upstream: UpstreamServer;
-const gateways: RunningGateway[] = [];
-
-beforeAll(async () => {
-  // Contexts are shortened as they are read; nothing has to be compacted.
-  stack = await startStack({ worker: false });
-  await stack.palimpsest.configureTenant({ policy: { contextWindow: window } });
-  upstream = await startUpstream();
-});
-
-afterEach(async () => {
-  await Promise.all(gateways.splice(0).map((gateway) => gateway.close()));
-  upstream.requests.splice(0);
-});
-
-afterAll(async () => {
-  await upstream?.close();
-  await stack?.stop();
-});
-
-async function gateway(settings: Partial<GatewaySettings> = {}): Promise<RunningGateway> {
-  const started = await gatewayOf(stack, { upstreams: { scripted: upstream.url }, ...settings });
-  gateways.push(started);
-  return started;
-}
+// Contexts are shortened as they are read; nothing has to be compacted.
+const bench = useGateways({ worker: false, contextWindow: window });
 
 const paths = ['/v1/chat/completions', '/v1/messages', '/v1/responses'] as const;
 type Path = (typeof paths)[number];
@@ -53,7 +26,7 @@ const sse = { 'content-type': 'text/event-stream' };
 /** Answers one request after the other; the last answer is repeated. */
 function inTurn(...answers: ((received: Received, response: ServerResponse) => unknown)[]): void {
   let next = 0;
-  upstream.reply(async (received, response) => {
+  bench.upstream.reply(async (received, response) => {
     await answers[Math.min(next++, answers.length - 1)]?.(received, response);
   });
 }
@@ -78,7 +51,7 @@ describe.each(paths)('%s', (path) => {
       const pieces = Array.from({ length: 20 }, (_, at) => `(piece ${String(at).padStart(4, '0')})`);
       let seen = '';
       let noticed: () => void = () => undefined;
-      upstream.reply(async ({ url }, response) => {
+      bench.upstream.reply(async ({ url }, response) => {
         response.writeHead(200, sse);
         const { events } = answerAt(url, { text: pieces.join('') }, frame);
         for (const event of events) {
@@ -89,7 +62,7 @@ describe.each(paths)('%s', (path) => {
         }
         response.end();
       });
-      const { address } = await gateway();
+      const { address } = await bench.gateway();
       const headers = sessionHeaders(`in-order-${path}-${recovery}`, { 'x-palimpsest-recovery': recovery });
       const response = await opened(`${address}${path}`, streamOf(path, list), headers);
       expect(response.headers['x-palimpsest-bypassed']).toBeUndefined();
@@ -120,22 +93,22 @@ describe.each(paths)('%s', (path) => {
       for (let at = 0; at < bytes.length; at += 7) response.write(bytes.subarray(at, at + 7));
       response.end();
     });
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const body = streamOf(path, messages);
     const through = await send(`${address}${path}`, {
       body,
       headers: sessionHeaders(`same-${path}-${how}`, more),
     });
-    const direct = await send(`${upstream.url}${path}`, { body, headers: {} });
+    const direct = await send(`${bench.upstream.url}${path}`, { body, headers: {} });
     expect(through.bytes.toString()).toBe(direct.bytes.toString());
     const plain = ({ rawHeaders }: typeof through) =>
       rawHeaders.filter((one) => !/ GMT$|^timeout=\d+$/.test(one));
     expect(plain(through)).toEqual(plain(direct));
-    expect(upstream.requests).toHaveLength(2);
+    expect(bench.upstream.requests).toHaveLength(2);
   });
 
   test('an upstream that hangs after a search ends the stream with an error', async () => {
-    const { address } = await gateway({ upstreamTimeoutMs: 400 });
+    const { address } = await bench.gateway({ upstreamTimeoutMs: 400 });
     inTurn(says({ text: 'I look it up.', calls: [search] }), () => undefined);
     const { status, bytes } = await send(`${address}${path}`, {
       body: streamOf(path, list),
@@ -158,7 +131,7 @@ describe.each(paths)('%s', (path) => {
   });
 
   test('an answer that is cut off is passed on as far as it came, and not stored', async () => {
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const { events } = answerAt(path, { text: 'A part of it.' }, frame);
     const begun = events.slice(0, -3).join('');
     inTurn((_, response) => response.writeHead(200, sse).end(begun));
@@ -173,12 +146,12 @@ describe.each(paths)('%s', (path) => {
       headers: sessionHeaders(`cut-${path}`),
     });
     await expect(broken).rejects.toThrow();
-    await gateways.splice(0)[0]?.close();
-    expect(await replayed(stack, `cut-${path}`)).toHaveLength(list.length);
+    await bench.gateways.splice(0)[0]?.close();
+    expect(await replayed(bench.stack, `cut-${path}`)).toHaveLength(list.length);
   });
 
   test('an answer that is too long to be stored passes as a whole', async () => {
-    const { address } = await gateway({ bodyLimitBytes: 200_000 });
+    const { address } = await bench.gateway({ bodyLimitBytes: 200_000 });
     const text = 'All about it. '.repeat(30_000);
     inTurn(says({ text }));
     const session = `too-long-${path}`;
@@ -191,8 +164,8 @@ describe.each(paths)('%s', (path) => {
     );
     expect(deltas.join('')).toContain(text);
     expect(bytes.toString()).toMatch(/\[DONE\]|message_stop|response\.completed/);
-    await gateways.splice(0)[0]?.close();
-    expect(await replayed(stack, session)).toHaveLength(list.length);
+    await bench.gateways.splice(0)[0]?.close();
+    expect(await replayed(bench.stack, session)).toHaveLength(list.length);
   });
 
   test('a client that reads slowly slows the provider down', async () => {
@@ -201,7 +174,7 @@ describe.each(paths)('%s', (path) => {
     let written = 0;
     let isBlocked = false;
     let noticed: () => void = () => undefined;
-    upstream.reply(async (_, response) => {
+    bench.upstream.reply(async (_, response) => {
       response.writeHead(200, sse);
       const event = `: ${'x'.repeat(size)}\n\n`;
       const closed = once(response, 'close');
@@ -215,7 +188,7 @@ describe.each(paths)('%s', (path) => {
       response.end();
       noticed();
     });
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const response = await opened(`${address}${path}`, streamOf(path, list), sessionHeaders(`slow-${path}`));
     let ahead = 0;
     let read = 0;
@@ -268,7 +241,7 @@ describe('thinking', () => {
       },
       says({ text: 'It is vermilion.' }),
     );
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const client = new Anthropic({
       ...{ baseURL: address, apiKey: 'provider', maxRetries: 0 },
       defaultHeaders: sessionHeaders('thinks') as Record<string, string>,
@@ -286,7 +259,7 @@ describe('thinking', () => {
     expect(message.stop_reason).toBe('end_turn');
     // Both requests are reported, though the deltas name the output only.
     expect(message.usage).toMatchObject({ input_tokens: 7 + 10, output_tokens: 2 + 2 });
-    const [first, second] = upstream.requests;
+    const [first, second] = bench.upstream.requests;
     expect(second!.body.messages!.slice(-2)).toMatchObject([
       { role: 'assistant', content: [thinking, { type: 'tool_use', id: 'call-search' }] },
       { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'call-search' }] },
@@ -306,20 +279,20 @@ describe('thinking', () => {
       encrypted_content: `secret-${n}`,
     });
     let n = 0;
-    upstream.reply(({ url }, response) => {
+    bench.upstream.reply(({ url }, response) => {
       const { whole } = answerAt(url, ++n === 1 ? { calls: [search] } : { text: 'It is vermilion.' }, frame);
       const output = [reasoning(n), ...(whole as { output: object[] }).output];
       response
         .writeHead(200, { 'content-type': 'application/json' })
         .end(JSON.stringify({ ...whole, output }));
     });
-    const { address } = await gateway();
+    const { address } = await bench.gateway();
     const body = streamOf('/v1/responses', list, {
       ...{ stream: false, store: false, include: ['reasoning.encrypted_content'] },
     });
     const { json } = await send(`${address}/v1/responses`, { body, headers: sessionHeaders('reasons') });
     expect(json).toMatchObject({ output: [reasoning(2), { type: 'message' }] });
-    expect(upstream.requests[1]!.body.input!.slice(-3)).toMatchObject([
+    expect(bench.upstream.requests[1]!.body.input!.slice(-3)).toMatchObject([
       reasoning(1),
       { type: 'function_call', call_id: 'call-search' },
       { type: 'function_call_output', call_id: 'call-search' },
@@ -335,11 +308,11 @@ test('an answer without usage is stored', async () => {
       .writeHead(200, sse)
       .end(`${chunk({ role: 'assistant', content: 'Two.' })}${chunk({}, 'stop')}data: [DONE]\n\n`),
   );
-  const { address } = await gateway();
+  const { address } = await bench.gateway();
   const body = streamOf('/v1/chat/completions', [{ role: 'user', content: 'One.' }]);
   await send(`${address}/v1/chat/completions`, { body, headers: sessionHeaders('no-usage') });
-  await gateways.splice(0)[0]?.close();
-  expect(await replayed(stack, 'no-usage')).toEqual([
+  await bench.gateways.splice(0)[0]?.close();
+  expect(await replayed(bench.stack, 'no-usage')).toEqual([
     { role: 'user', content: 'One.' },
     { role: 'assistant', content: 'Two.' },
   ]);
