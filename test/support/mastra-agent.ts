@@ -1,10 +1,14 @@
 /** Agents of Mastra with a scripted model. The package is installed outside of the checkout. */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { afterAll, beforeAll } from 'vitest';
 import { palimpsestMemory, type PalimpsestMemoryOptions } from '../../src/adapters/mastra.js';
 import type { Json } from '../../src/conversation/message.js';
 import { aiSdk } from '../../src/formats/ai-sdk.js';
+import { originalItems } from '../../src/formats/native.js';
+import { HttpPalimpsest } from '../../src/http-client/client.js';
 import { counterFor } from '../../src/tokens/counter.js';
+import { type ApiStack, startApiStack } from './api.js';
 import { installed, run } from './tools.js';
 
 export type Item = Record<string, Json>;
@@ -174,4 +178,27 @@ export function saidBy({ role, content }: Item): string {
     ...[typeof input === 'string' ? JSON.parse(input) : input, output],
   ]);
   return JSON.stringify([role, parts]);
+}
+
+/** An API for all tests of a file, if Mastra is installed. Call it at the top of the file. */
+export function useMastraServer() {
+  let server: ApiStack;
+  beforeAll(async () => {
+    if ('folder' in mastra) server = await startApiStack();
+  });
+  afterAll(async () => {
+    if ('folder' in mastra) await server.stop();
+  });
+  return {
+    /** The stack of the API. */
+    stack: () => server.stack,
+    connect: () => HttpPalimpsest.connect({ url: server.api.address, token: server.token }),
+    /** What was said in the session. */
+    async replayed(session: string): Promise<string[]> {
+      const items: string[] = [];
+      for await (const item of originalItems(server.stack.palimpsest.replay({ session })))
+        items.push(saidBy(item as Item));
+      return items;
+    },
+  };
 }

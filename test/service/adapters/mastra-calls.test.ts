@@ -1,9 +1,6 @@
 /** Calls of Mastra's agents that take another way than question, calls and answer: every message is stored once all the same. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { PalimpsestProcessor } from '../../../src/adapters/mastra.js';
-import { originalItems } from '../../../src/formats/native.js';
-import { HttpPalimpsest } from '../../../src/http-client/client.js';
-import { type ApiStack, startApiStack } from '../../support/api.js';
 import {
   agentWith,
   called,
@@ -16,30 +13,13 @@ import {
   ScriptedModel,
   text,
   window,
+  useMastraServer,
 } from '../../support/mastra-agent.js';
 
-let server: ApiStack;
-
-beforeAll(async () => {
-  if ('folder' in mastra) server = await startApiStack();
-});
-
-afterAll(async () => {
-  if ('folder' in mastra) await server.stop();
-});
-
-const connect = (): Promise<HttpPalimpsest> =>
-  HttpPalimpsest.connect({ url: server.api.address, token: server.token });
-
-async function replayed(session: string): Promise<string[]> {
-  const items: string[] = [];
-  for await (const item of originalItems(server.stack.palimpsest.replay({ session })))
-    items.push(saidBy(item as Item));
-  return items;
-}
+const { stack, connect, replayed } = useMastraServer();
 
 const sessionsOf = async (prefix: string): Promise<string[]> =>
-  (await server.stack.palimpsest.sessions({ prefix })).sessions.map(({ session }) => session);
+  (await stack().palimpsest.sessions({ prefix })).sessions.map(({ session }) => session);
 
 interface Generated {
   text: string;
@@ -63,12 +43,12 @@ describe.skipIf('why' in mastra)('calls with the whole list', () => {
       const { text: answer, response } = await asks(agent, list);
       expect(answer).toBe(`Answer ${turn}.`);
       list.push(...(response.messages as unknown as List));
-      if (turn % 10 === 0) await server.stack.palimpsest.settled({ session: 'whole' });
+      if (turn % 10 === 0) await stack().palimpsest.settled({ session: 'whole' });
     }
     expect(await replayed('whole')).toEqual(model.said.map(saidBy));
     expect(model.refused).toEqual([]);
     expect(model.largest).toBeLessThanOrEqual(window);
-    expect((await server.stack.palimpsest.status({ session: 'whole' })).generation).toBeGreaterThan(0);
+    expect((await stack().palimpsest.status({ session: 'whole' })).generation).toBeGreaterThan(0);
   });
 
   /** Two turns, then another second question. */

@@ -3,16 +3,12 @@ import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { palimpsestMemory } from '../../../src/adapters/mastra.js';
-import { originalItems } from '../../../src/formats/native.js';
-import { HttpPalimpsest } from '../../../src/http-client/client.js';
-import { type ApiStack, startApiStack } from '../../support/api.js';
 import { document, examplesIn } from '../../support/documents.js';
 import {
   agentWith,
   called,
-  type Item,
   loaded,
   lookingTwice,
   mastra,
@@ -21,31 +17,13 @@ import {
   ScriptedModel,
   text,
   window,
+  useMastraServer,
 } from '../../support/mastra-agent.js';
 import { run } from '../../support/tools.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
 
-let server: ApiStack;
-
-beforeAll(async () => {
-  if ('why' in mastra) return;
-  server = await startApiStack();
-});
-
-afterAll(async () => {
-  if ('folder' in mastra) await server.stop();
-});
-
-const connect = (): Promise<HttpPalimpsest> =>
-  HttpPalimpsest.connect({ url: server.api.address, token: server.token });
-
-async function replayed(session: string): Promise<string[]> {
-  const items: string[] = [];
-  for await (const item of originalItems(server.stack.palimpsest.replay({ session })))
-    items.push(saidBy(item as Item));
-  return items;
-}
+const { stack, connect, replayed } = useMastraServer();
 
 test.each<[path: string, options: object]>([
   ['client', {}],
@@ -63,7 +41,7 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
     for (let turn = 1; turn <= 100; turn++) {
       // A process that is started again has a new client and a new agent.
       if (turn % 10 === 0) agent = agentWith(model, { client: await connect(), policy });
-      if (turn % 25 === 0) await server.stack.palimpsest.settled({ session: 'turns' });
+      if (turn % 25 === 0) await stack().palimpsest.settled({ session: 'turns' });
       const memory = { thread: 'turns', resource: 'user-1' };
       const { text: answer } = await agent.generate(`Question ${turn}: ${'word '.repeat(100)}`, { memory });
       expect(answer).toBe(`Answer ${turn}.`);
@@ -72,7 +50,7 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
     expect(await replayed('turns')).toEqual(model.said.map(saidBy));
     expect(model.requests).toBe(200);
     expect(model.largest).toBeLessThanOrEqual(window);
-    expect((await server.stack.palimpsest.status({ session: 'turns' })).generation).toBeGreaterThan(3);
+    expect((await stack().palimpsest.status({ session: 'turns' })).generation).toBeGreaterThan(3);
   });
 
   /** Calls until it has looked at 60 orders. Requests in `failing` fail. */
