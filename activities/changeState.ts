@@ -1,34 +1,24 @@
-import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { stateQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, StateStep } from '../src/compaction/summarize/model-steps.js';
 import { askingFor, digestText, followingOf, stateOf } from './asking.js';
-import { beforeCommit, type Completion, type LastAnswer, withCommit } from './last-answer.js';
-import { type Attempt, type Dependencies, runModelStep } from './run.js';
-import { answerOnce, failsForGood, type Payer } from './digest.js';
-
-export interface ChangeStateInput extends Payer {
-  step: StateStep;
-  summarizer: SummarizerSettings;
-  completes?: Completion;
-}
+import { type LastAnswer, type ModelStepInput, runCompleting } from './last-answer.js';
+import type { Attempt, Dependencies } from './run.js';
+import { answerOnce, failsForGood } from './digest.js';
 
 /**
  * Asks the model for the changes that new notes make to the state of the parent generation. Returns null if the model fails
  * permanently; in this case the state stays unchanged.
  */
 export function changeState(dependencies: Dependencies) {
-  return ({ completes, ...input }: ChangeStateInput): Promise<LastAnswer | null> =>
-    runModelStep('change state', async (attempt) => {
-      const meanwhile = beforeCommit(dependencies, input, completes, attempt.signal);
-      const answer = await changesOf(dependencies, input, attempt, meanwhile);
-      if (answer === null) return null;
-      return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt.signal);
-    });
+  return (given: ModelStepInput<StateStep>): Promise<LastAnswer | null> =>
+    runCompleting('change state', dependencies, given, (input, attempt, meanwhile) =>
+      changesOf(dependencies, input, attempt, meanwhile),
+    );
 }
 
 async function changesOf(
   dependencies: Dependencies,
-  { step, summarizer, ...payer }: Omit<ChangeStateInput, 'completes'>,
+  { step, summarizer, ...payer }: Omit<ModelStepInput<StateStep>, 'completes'>,
   attempt: Attempt,
   meanwhile?: () => Promise<void>,
 ): Promise<DigestRef | null> {

@@ -1,34 +1,25 @@
-import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { mergedByRule } from '../src/compaction/replace/by-rule.js';
 import { mergeNotesQuestion, mergeQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-steps.js';
 import { askingFor, digestText, previousOf } from './asking.js';
-import { beforeCommit, type Completion, type LastAnswer, withCommit } from './last-answer.js';
-import { type Attempt, type Dependencies, runModelStep } from './run.js';
-import { answerOnce, failsForGood, storeByRule, type Payer } from './digest.js';
-
-export interface ConsolidateInput extends Payer {
-  step: MergeStep;
-  summarizer: SummarizerSettings;
-  completes?: Completion;
-}
+import { type LastAnswer, type ModelStepInput, runCompleting } from './last-answer.js';
+import type { Attempt, Dependencies } from './run.js';
+import { answerOnce, failsForGood, storeByRule } from './digest.js';
 
 /**
  * Merges neighbouring digests into one; at the root, it also merges the previous snapshot. If the model fails permanently and
  * the step allows it, the notes are merged by rule.
  */
 export function consolidate(dependencies: Dependencies) {
-  return ({ completes, ...input }: ConsolidateInput): Promise<LastAnswer> =>
-    runModelStep('consolidate', async (attempt) => {
-      const meanwhile = beforeCommit(dependencies, input, completes, attempt.signal);
-      const answer = await merged(dependencies, input, attempt, meanwhile);
-      return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt.signal);
-    });
+  return (given: ModelStepInput<MergeStep>): Promise<LastAnswer> =>
+    runCompleting('consolidate', dependencies, given, (input, attempt, meanwhile) =>
+      merged(dependencies, input, attempt, meanwhile),
+    );
 }
 
 async function merged(
   dependencies: Dependencies,
-  { step, summarizer, ...payer }: Omit<ConsolidateInput, 'completes'>,
+  { step, summarizer, ...payer }: Omit<ModelStepInput<MergeStep>, 'completes'>,
   attempt: Attempt,
   meanwhile?: () => Promise<void>,
 ): Promise<DigestRef> {

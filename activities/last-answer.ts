@@ -1,5 +1,5 @@
 import { log } from '@temporalio/activity';
-import type { Plan } from '../src/compaction/plan/plan-types.js';
+import type { Plan, SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { type Answered, resultsOf, summarizedBy } from '../src/compaction/summarize/last-answer.js';
 import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
@@ -10,7 +10,8 @@ import { inSlices } from '../src/steps.js';
 import { withoutSecrets } from '../src/summary/redaction/withheld.js';
 import { redactorOf } from './asking.js';
 import { commitNow, type Committed, type CommitRequest } from './commit.js';
-import type { Dependencies } from './run.js';
+import type { Payer } from './digest.js';
+import { type Attempt, type Dependencies, runModelStep } from './run.js';
 
 /** What a model step needs to commit the compaction if its answer is the last one. */
 export interface Completion extends Pick<
@@ -25,11 +26,39 @@ export interface Completion extends Pick<
 /** An answer, and the commit that followed it in the same step. */
 export type LastAnswer = DigestRef & { committed?: Committed };
 
+/** The input of a step that asks a model. */
+export interface ModelStepInput<Step extends Answered['step']> extends Payer {
+  step: Step;
+  summarizer: SummarizerSettings;
+  completes?: Completion;
+}
+
 /**
- * What the commit would do after the last answer, done while the model writes it: searches the messages of the context for
- * secrets, whose places are remembered.
+ * Runs a step that asks a model. If its answer is the last one of a compaction, commits at once; `meanwhile` prepares the commit
+ * during the call. A step without an answer (null) commits nothing.
  */
-export function beforeCommit(
+export function runCompleting<Step extends Answered['step'], Answer extends DigestRef | null>(
+  name: string,
+  dependencies: Dependencies,
+  { completes, ...input }: ModelStepInput<Step>,
+  ask: (
+    input: Omit<ModelStepInput<Step>, 'completes'>,
+    attempt: Attempt,
+    meanwhile: (() => Promise<void>) | undefined,
+  ) => Promise<Answer>,
+): Promise<LastAnswer | Answer> {
+  return runModelStep(name, async (attempt) => {
+    const { signal } = attempt;
+    const answer = await ask(input, attempt, beforeCommit(dependencies, input, completes, signal));
+    if (answer === null) return answer;
+    return withCommit(dependencies, input, completes, { step: input.step, answer }, signal);
+  });
+}
+
+/**
+ * Searches the messages of the context for secrets, whose places are remembered: the commit would do it after the last answer.
+ */
+function beforeCommit(
   { pool }: Pick<Dependencies, 'pool'>,
   ids: SessionIds,
   completion: Completion | undefined,
@@ -51,7 +80,7 @@ export function beforeCommit(
  * Commits if no other call must follow. The answer is stored already, so that a repeated step finds it and commits without a
  * call. A commit that fails is left to the step `commit`, which is repeated and whose failures the compaction handles.
  */
-export async function withCommit(
+async function withCommit(
   dependencies: Dependencies,
   { tenant, session, incarnation }: SessionIds,
   completion: Completion | undefined,

@@ -1,4 +1,3 @@
-import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { digestByRule, isOfChunk } from '../src/compaction/replace/by-rule.js';
 import {
   chunkQuestion,
@@ -14,15 +13,9 @@ import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, digestText, followingOf, previousOf, stateOf } from './asking.js';
-import { beforeCommit, type Completion, type LastAnswer, withCommit } from './last-answer.js';
-import { type Attempt, type Dependencies, noteRefusal, runModelStep } from './run.js';
-import { answerOnce, storeByRule, type Payer } from './digest.js';
-
-export interface SummarizeChunkInput extends Payer {
-  step: ChunkStep;
-  summarizer: SummarizerSettings;
-  completes?: Completion;
-}
+import { type LastAnswer, type ModelStepInput, runCompleting } from './last-answer.js';
+import { type Attempt, type Dependencies, noteRefusal } from './run.js';
+import { answerOnce, storeByRule } from './digest.js';
 
 /**
  * Summarizes one slice of the originals. A stored digest is returned without a call. If the model fails permanently at this
@@ -30,17 +23,15 @@ export interface SummarizeChunkInput extends Payer {
  * `details: [{ halves: [ChunkRef, ChunkRef] | null }]` if the slice does not fit. The last answer of a compaction is committed at once.
  */
 export function summarizeChunk(dependencies: Dependencies) {
-  return ({ completes, ...input }: SummarizeChunkInput): Promise<LastAnswer> =>
-    runModelStep('summarize chunk', async (attempt) => {
-      const meanwhile = beforeCommit(dependencies, input, completes, attempt.signal);
-      const answer = await digestOf(dependencies, input, attempt, meanwhile);
-      return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt.signal);
-    });
+  return (given: ModelStepInput<ChunkStep>): Promise<LastAnswer> =>
+    runCompleting('summarize chunk', dependencies, given, (input, attempt, meanwhile) =>
+      digestOf(dependencies, input, attempt, meanwhile),
+    );
 }
 
 async function digestOf(
   dependencies: Dependencies,
-  { step, summarizer, ...payer }: Omit<SummarizeChunkInput, 'completes'>,
+  { step, summarizer, ...payer }: Omit<ModelStepInput<ChunkStep>, 'completes'>,
   attempt: Attempt,
   meanwhile?: () => Promise<void>,
 ): Promise<DigestRef> {
