@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { afterAll, afterEach, beforeAll } from 'vitest';
 import type { ChatMessage, Json } from '../../src/conversation/message.js';
-import { originalItems } from '../../src/formats/native.js';
 import { type RunningGateway, startGateway } from '../../src/gateway/server.js';
 import type { GatewaySettings } from '../../src/gateway/settings.js';
 import { startStack, type Stack } from './stack.js';
 import { startUpstream, type UpstreamServer } from './upstream.js';
+import { storedItems } from './sessions.js';
 
 export const key = 'key-of-palimpsest';
 
@@ -129,11 +129,10 @@ export const bodyOf = (messages: readonly unknown[], more: object = {}): string 
 
 /** The items of a session as they were stored. */
 export async function replayed({ palimpsest }: Stack, session: string): Promise<Json[]> {
-  const items: Json[] = [];
-  for await (const item of originalItems(palimpsest.replay({ session }))) {
-    // An exported chat message has the time of its turn.
+  // An exported chat message has the time of its turn.
+  const withoutTime = (item: Json): Json => {
     const { at: _at, ...said } = item as { at?: Json };
-    items.push(said);
-  }
-  return items;
+    return said;
+  };
+  return (await storedItems(palimpsest, session)).map(withoutTime);
 }

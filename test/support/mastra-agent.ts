@@ -5,11 +5,11 @@ import { afterAll, beforeAll } from 'vitest';
 import { palimpsestMemory, type PalimpsestMemoryOptions } from '../../src/adapters/mastra.js';
 import type { Json } from '../../src/conversation/message.js';
 import { aiSdk } from '../../src/formats/ai-sdk.js';
-import { originalItems } from '../../src/formats/native.js';
 import { HttpPalimpsest } from '../../src/http-client/client.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { type ApiStack, startApiStack } from './api.js';
 import { installed, run } from './tools.js';
+import { storedItems } from './sessions.js';
 
 export type Item = Record<string, Json>;
 
@@ -195,10 +195,7 @@ export function useMastraServer() {
     connect: () => HttpPalimpsest.connect({ url: server.api.address, token: server.token }),
     /** What was said in the session. */
     async replayed(session: string): Promise<string[]> {
-      const items: string[] = [];
-      for await (const item of originalItems(server.stack.palimpsest.replay({ session })))
-        items.push(saidBy(item as Item));
-      return items;
+      return (await storedItems(server.stack.palimpsest, session)).map((item) => saidBy(item as Item));
     },
   };
 }

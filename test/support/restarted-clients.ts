@@ -1,10 +1,10 @@
 /** Clients as processes have them one after the other, over the library and over HTTP, and the log of their sessions. */
 import type { PalimpsestClient } from '../../src/contract/client.js';
 import type { Json } from '../../src/conversation/message.js';
-import { originalItems } from '../../src/formats/native.js';
 import { HttpPalimpsest } from '../../src/http-client/client.js';
 import { Palimpsest } from '../../src/library/palimpsest.js';
 import { type ApiStack, startApiStack } from './api.js';
+import { storedItems } from './sessions.js';
 
 export interface RestartedClients extends ApiStack {
   /** A new client of the stack's tenant: by turns over HTTP and over the library. */
@@ -27,11 +27,7 @@ export async function startRestartedClients(): Promise<RestartedClients> {
       connected.push(client);
       return client;
     },
-    async replayed(session) {
-      const items: Json[] = [];
-      for await (const item of originalItems(palimpsest.replay({ session }))) items.push(item);
-      return items;
-    },
+    replayed: (session) => storedItems(palimpsest, session),
     async stop() {
       await Promise.all(connected.map((client) => client.close()));
       await served.stop();

@@ -1,7 +1,9 @@
 /** For tests of the invariants: fills a session, reads it back, and reads its rows in the database. */
 import type { Pool } from 'pg';
-import type { ChatMessage } from '../../src/conversation/message.js';
+import type { PalimpsestClient } from '../../src/contract/client.js';
+import type { ChatMessage, Json } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
+import { originalItems } from '../../src/formats/native.js';
 import type { Palimpsest } from '../../src/library/palimpsest.js';
 import type { SessionContext } from '../../src/contract/context.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
@@ -28,6 +30,16 @@ export async function replayed(palimpsest: Palimpsest, session: string): Promise
   const texts: string[] = [];
   for await (const { message } of palimpsest.replay({ session })) texts.push(JSON.stringify(message));
   return texts;
+}
+
+/** Returns the items of a session as they were stored, in its own format. */
+export async function storedItems(
+  client: Pick<PalimpsestClient, 'replay'>,
+  session: string,
+): Promise<Json[]> {
+  const items: Json[] = [];
+  for await (const item of originalItems(client.replay({ session }))) items.push(item);
+  return items;
 }
 
 /** Returns the context; null if not even the smallest possible context fits. */

@@ -12,9 +12,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { PalimpsestSession } from '../../../src/adapters/openai-agents.js';
 import type { PalimpsestClient } from '../../../src/contract/client.js';
 import type { Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
 import { called, comparable, type Item, said, ScriptedApi } from '../../support/agents-api.js';
 import { type ApiStack, startApiStack } from '../../support/api.js';
+import { storedItems } from '../../support/sessions.js';
 
 const policy = { contextWindow: 4_000 };
 
@@ -30,9 +30,7 @@ afterAll(() => server.stop());
 
 async function replayed(session: string): Promise<Json[]> {
   const { session: inUse } = await client.sync({ session, messages: [] });
-  const items: Json[] = [];
-  for await (const item of originalItems(client.replay({ session: inUse }))) items.push(comparable(item));
-  return items;
+  return (await storedItems(client, inUse)).map(comparable);
 }
 
 const lookWith = (execute: () => string) =>

@@ -14,10 +14,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { PalimpsestSession } from '../../../src/adapters/openai-agents.js';
 import type { PalimpsestClient } from '../../../src/contract/client.js';
 import type { Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
 import { HttpPalimpsest } from '../../../src/http-client/client.js';
 import { called, comparable, type Item, said, ScriptedApi, thought } from '../../support/agents-api.js';
 import { type ApiStack, startApiStack } from '../../support/api.js';
+import { storedItems } from '../../support/sessions.js';
 
 let server: ApiStack;
 let client: PalimpsestClient;
@@ -60,9 +60,7 @@ const question = (turn: number): string => `Question ${turn}: ${'word '.repeat(1
 /** The items of a session as they were added. */
 async function replayed(session: string): Promise<Json[]> {
   const { session: inUse } = await client.sync({ session, messages: [] });
-  const items: Json[] = [];
-  for await (const item of originalItems(client.replay({ session: inUse }))) items.push(comparable(item));
-  return items;
+  return (await storedItems(client, inUse)).map(comparable);
 }
 
 async function play(
@@ -308,9 +306,7 @@ describe('popItem', () => {
     expect(await restarted.popItem()).toEqual(dialog[0]);
     expect(await restarted.popItem()).toBeUndefined();
     expect(await restarted.getItems()).toEqual([]);
-    const log = [];
-    for await (const item of originalItems(client.replay({ session: 'pop-restart' }))) log.push(item);
-    expect(log).toEqual(dialog);
+    expect(await storedItems(client, 'pop-restart')).toEqual(dialog);
   });
 
   test('of several callers at once removes as many items, each once', async () => {

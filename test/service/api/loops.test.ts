@@ -6,12 +6,12 @@ import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import { itemDigest } from '../../../src/formats/list-digest.js';
-import { originalItems } from '../../../src/formats/native.js';
 import { HttpPalimpsest } from '../../../src/http-client/client.js';
 import { startAgentProvider } from '../../support/agent-provider.js';
 import { type ApiStack, startApiStack } from '../../support/api.js';
 import { program } from '../../support/compiled.js';
 import { asJavaScript, document, examplesIn } from '../../support/documents.js';
+import { storedItems } from '../../support/sessions.js';
 
 type Held = Json[];
 interface Loop {
@@ -87,8 +87,7 @@ test.each(['OpenAI chat completions', 'OpenAI Responses', 'Anthropic'])('%s', as
       if (turn % 25 === 0) await client.settled({ session });
       ({ held } = await answer(client, session, held, `Question ${turn}: ${'word '.repeat(100)}`));
     }
-    const replayed: Json[] = [];
-    for await (const item of originalItems(client.replay({ session }))) replayed.push(item);
+    const replayed = await storedItems(client, session);
     expect(replayed.map(itemDigest)).toEqual(provider.said.map(itemDigest));
     expect(await (await rebuilding())(client, session)).toEqual(replayed);
     expect(provider.refused).toEqual([]);

@@ -7,10 +7,10 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
 import { type AgentProvider, type Item, startAgentProvider } from '../../support/agent-provider.js';
 import { type ApiStack, startApiStack } from '../../support/api.js';
 import { installed, run } from '../../support/tools.js';
+import { storedItems } from '../../support/sessions.js';
 
 const examples = fileURLToPath(new URL('../../../examples/python', import.meta.url));
 const window = 4_000;
@@ -103,8 +103,7 @@ test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
     }
     // The checkpointer keeps the newest state alone.
     if (name === 'langgraph_agent') expect((await stat(checkpoints)).size).toBeLessThan(2_000_000);
-    const replayed: Json[] = [];
-    for await (const item of originalItems(client.replay({ session }))) replayed.push(item);
+    const replayed = await storedItems(client, session);
     expect(replayed.map(summaryOf)).toEqual(provider.said.map(summaryOf));
     const results = provider.said
       .filter((item) => item['role'] === 'tool')

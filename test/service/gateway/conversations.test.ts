@@ -3,7 +3,6 @@ import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
 import { anthropic } from '../../../src/formats/anthropic.js';
 import { openaiChat } from '../../../src/formats/openai-chat.js';
 import { openaiResponses } from '../../../src/formats/openai-responses.js';
@@ -19,6 +18,7 @@ import {
   tokensOf,
   type UpstreamServer,
 } from '../../support/upstream.js';
+import { storedItems } from '../../support/sessions.js';
 
 const window = 8_000;
 const turns = 100;
@@ -38,11 +38,8 @@ afterAll(async () => {
   await stack?.stop();
 });
 
-async function replayed(session: string): Promise<object[]> {
-  const items: object[] = [];
-  for await (const item of originalItems(stack.palimpsest.replay({ session }))) items.push(item as object);
-  return items;
-}
+const replayed = async (session: string): Promise<object[]> =>
+  (await storedItems(stack.palimpsest, session)) as object[];
 
 const question = (turn: number): string => `Question ${turn}: ${`what of order ${turn * 7}? `.repeat(25)}`;
 const found = (order: number): string => `Order ${order}: ${'shipped, signed for and paid. '.repeat(8)}`;

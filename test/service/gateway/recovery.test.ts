@@ -3,11 +3,11 @@ import { gzipSync } from 'node:zlib';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { describe, expect, test } from 'vitest';
-import { originalItems } from '../../../src/formats/native.js';
 import type { RunningGateway } from '../../../src/gateway/server.js';
 import { key, send, useGateways } from '../../support/gateway.js';
 import { history, list, look, lookTool as tool, search, window } from '../../support/long-conversation.js';
 import { answerAt, type Part, type Said, tokensOf } from '../../support/upstream.js';
+import { storedItems } from '../../support/sessions.js';
 
 // Contexts are shortened as they are read; nothing has to be compacted.
 const bench = useGateways({ worker: false, contextWindow: window });
@@ -54,12 +54,8 @@ interface Page {
   next_offset: number | null;
 }
 
-async function replayed(session: string): Promise<Part[]> {
-  const items: Part[] = [];
-  for await (const item of originalItems(bench.stack.palimpsest.replay({ session })))
-    items.push(item as Part);
-  return items;
-}
+const replayed = async (session: string): Promise<Part[]> =>
+  (await storedItems(bench.stack.palimpsest, session)) as Part[];
 
 const namesIn = (request: number): string[] =>
   (bench.upstream.requests[request]?.body.tools ?? []).map((one) => one.function?.name ?? one.name ?? '');

@@ -2,10 +2,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Synced, SyncRequest } from '../../../src/contract/sync.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
 import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { failure } from '../../conformance/case.js';
 import { startStack, type Stack } from '../../support/stack.js';
+import { storedItems } from '../../support/sessions.js';
 
 let stack: Stack;
 let palimpsest: Palimpsest;
@@ -28,11 +28,7 @@ const turnsFrom = (first: number, count: number): ChatMessage[] =>
     assistant(`Answer ${turn}.`),
   ]);
 
-async function replayed(session: string): Promise<Json[]> {
-  const items: Json[] = [];
-  for await (const item of originalItems(palimpsest.replay({ session }))) items.push(item);
-  return items;
-}
+const replayed = (session: string): Promise<Json[]> => storedItems(palimpsest, session);
 
 const contextOf = async (session: string): Promise<ChatMessage[]> =>
   (await palimpsest.context<ChatMessage>({ session })).messages;

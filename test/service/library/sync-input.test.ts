@@ -4,13 +4,13 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SyncRequest } from '../../../src/contract/sync.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
 import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { noteLists } from '../../../src/store/append/known-lists.js';
 import { reading } from '../../../src/store/connection/transaction.js';
 import { failure } from '../../conformance/case.js';
 import { openPool } from '../../support/pool.js';
 import { startStack, type Stack } from '../../support/stack.js';
+import { storedItems } from '../../support/sessions.js';
 
 let stack: Stack;
 let palimpsest: Palimpsest;
@@ -25,11 +25,7 @@ afterAll(() => stack.stop());
 const user = (content: string): ChatMessage => ({ role: 'user', content });
 const assistant = (content: string): ChatMessage => ({ role: 'assistant', content });
 
-async function replayed(session: string): Promise<Json[]> {
-  const items: Json[] = [];
-  for await (const item of originalItems(palimpsest.replay({ session }))) items.push(item);
-  return items;
-}
+const replayed = (session: string): Promise<Json[]> => storedItems(palimpsest, session);
 
 test('a list of 20,000 messages is stored in turns, and known from then on', async () => {
   const session = 'long';

@@ -3,10 +3,10 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Synced, SyncRequest } from '../../../src/contract/sync.js';
 import type { Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
 import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { sized } from '../../support/size.js';
 import { startStack, type Stack } from '../../support/stack.js';
+import { storedItems } from '../../support/sessions.js';
 
 let stack: Stack;
 let palimpsest: Palimpsest;
@@ -45,11 +45,7 @@ const turn = fc
 
 const policy = { contextWindow: 4_000 };
 
-async function replayed(session: string): Promise<Json[]> {
-  const items: Json[] = [];
-  for await (const item of originalItems(palimpsest.replay({ session }))) items.push(item);
-  return items;
-}
+const replayed = (session: string): Promise<Json[]> => storedItems(palimpsest, session);
 
 /** An application that holds a list, and a record of what was said. */
 class Application {

@@ -4,10 +4,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SyncRequest } from '../../../src/contract/sync.js';
 import type { FormatName } from '../../../src/conversation/format-names.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
 import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { failure } from '../../conformance/case.js';
 import { startStack, type Stack } from '../../support/stack.js';
+import { storedItems } from '../../support/sessions.js';
 
 type Messages = SyncRequest['messages'];
 
@@ -24,11 +24,7 @@ afterAll(() => stack.stop());
 const user = (content: string): ChatMessage => ({ role: 'user', content });
 const assistant = (content: string): ChatMessage => ({ role: 'assistant', content });
 
-async function replayed(session: string): Promise<Json[]> {
-  const items: Json[] = [];
-  for await (const item of originalItems(palimpsest.replay({ session }))) items.push(item);
-  return items;
-}
+const replayed = (session: string): Promise<Json[]> => storedItems(palimpsest, session);
 
 /** What an agent says in one turn, in each format that frameworks hold. */
 const turnIn: Partial<Record<FormatName, (turn: number) => Json[]>> = {
