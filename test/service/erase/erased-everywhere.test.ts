@@ -280,7 +280,10 @@ describe('an erased session is erased everywhere', () => {
     const runId = async () => (await client.workflow.getHandle(sessionWorkflowId(ids)).describe()).runId;
     await expect.poll(runId).not.toBe(first);
     const second = await runId();
-    expect(await live()).toMatchObject({ generation: 1, compactions: 1, rejectedTurns: [], lastError: null });
+    // The call above returns with the commit, which the workflow learns a moment later.
+    await expect
+      .poll(live)
+      .toMatchObject({ generation: 1, compactions: 1, rejectedTurns: [], lastError: null });
     await finished();
     const gone = client.workflow.getHandle(sessionWorkflowId(ids), first).describe();
     await expect(gone).rejects.toThrow(WorkflowNotFoundError);
