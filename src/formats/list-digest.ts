@@ -1,5 +1,5 @@
 /** Digests by which a list of messages is recognized, whatever a framework adds to its messages. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { jsonWithin } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import type { Steps } from '../steps.js';
@@ -52,7 +52,7 @@ export function itemId(item: Json): string | null {
   return isFields(message) && typeof message.id === 'string' && message.id !== '' ? message.id : null;
 }
 
-const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+const sha256 = (text: string): string => hash('sha256', text);
 
 /** Fields of a message that frameworks and providers fill in after it was made. */
 const added = new Set(['id', 'response_metadata', 'usage_metadata', 'createdAt']);

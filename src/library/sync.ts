@@ -4,6 +4,7 @@ import { continuationId } from '../contract/continuation.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
 import { readInstant } from '../conversation/instant.js';
+import { isSameJson } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 import { turnToCount } from '../intake/count.js';
@@ -14,7 +15,9 @@ import {
   longestKnown,
   noteLists,
 } from '../store/append/known-lists.js';
+import type { SeenPlace } from '../store/append/turn-input.js';
 import { checkUsage } from '../store/append/learnt.js';
+import { lastSeen } from '../store/append/seen-sessions.js';
 import { formatOfTurn } from '../store/append/turns.js';
 import { fork, goOnIn } from '../store/compactions/fork.js';
 import { reading } from '../store/connection/transaction.js';
@@ -51,6 +54,13 @@ interface Place {
 /** How far list and log are the same, and the end of the log. */
 type Edited = NonNullable<Synced['edited']>;
 
+interface Found extends Place {
+  edited: Edited | null;
+  /** Whether it is noted what the list stands for. */
+  isKnown: boolean;
+  after?: SeenPlace;
+}
+
 /** The answer, and its JSON in pieces. */
 interface SyncedInPieces {
   synced: Synced;
@@ -68,7 +78,8 @@ export async function sync(
   const list = await readList({ messages, instead });
   for (let attempt = 1; ; attempt++) {
     try {
-      return await synchronized(connections, ids, list, request);
+      const seen = attempt === 1 ? seenPlace(connections, ids, list, request) : null;
+      return await synchronized(connections, ids, list, request, seen);
     } catch (error) {
       if (!isOvertaken(error) || attempt === attempts) throw error;
     }
@@ -86,38 +97,15 @@ async function synchronized(
   origin: SessionIds,
   list: List,
   request: Request,
+  seen: Found | null,
 ): Promise<SyncedInPieces> {
-  const { budget, onEdit = 'refuse', format } = request;
-  const shape = budget === undefined ? {} : { budget };
-  // Most sessions have no fork that continues them: the list is looked for at the same time.
-  const [[ids, row], found] = await Promise.all([
-    sessionInUse(connections, origin),
-    knownPart(connections, origin, list),
-  ]);
-  if (request.expectedSession !== undefined && request.expectedSession !== ids.session)
-    throw wentOn(ids.session, request.expectedSession);
-  formatOfTurn({ session: origin.session, format }, row);
-  const known = ids === origin ? found : await knownPart(connections, ids, list);
-  const compared = row ? await compare(connections, row, list, known, shape) : wholeList(nothing);
-  const lastSeq = row ? row.nextSeq - 1 : 0;
-  const edited = compared.complete ? null : { commonSeq: compared.common.throughSeq, lastSeq };
-  if (edited && onEdit === 'refuse')
-    throw listEdited(ids.session, list, { ...edited, common: compared.common });
-  const { target, common, parts }: Place =
-    row && edited && onEdit === 'fork'
-      ? await elsewhere(connections, origin, { ids, row }, list, { compared, edited, shape })
-      : {
-          target: { ids: { ...ids, ...(row && { incarnation: row.incarnation }) }, lastSeq, isNew: !row },
-          common: compared.common,
-          parts:
-            row && edited
-              ? await partsOfEdited(connections, row, list, compared, { onEdit, edited })
-              : partsOf(list, compared.common),
-        };
-  const stored = await storeParts(connections, origin, target, list, parts, request);
+  const shape = request.budget === undefined ? {} : { budget: request.budget };
+  const found = seen ?? (await find(connections, origin, list, request, shape));
+  const { target, common, edited } = found;
+  const stored = await storeParts(connections, origin, found, list, request);
   const { context, pieces, ...read } = await readContextOf(connections, target.ids, shape);
   const throughSeq = stored?.stored.throughSeq ?? Math.max(target.lastSeq, common.throughSeq);
-  const isNoted = stored !== null || known?.items === list.items.length;
+  const isNoted = stored !== null || found.isKnown;
   const unchanged = await noteHeld(connections, { context, ...read }, list.held, isNoted ? null : throughSeq);
   const answer = {
     ...{ session: target.ids.session, known: heldItems(list, common.items) },
@@ -127,6 +115,72 @@ async function synchronized(
   };
   const before = `${JSON.stringify(answer).slice(0, -1)},"context":`;
   return { synced: { ...answer, context }, pieces: [before, ...pieces, '}'] };
+}
+
+/**
+ * The place of a list that this process wrote last, and that has grown since. Null if something else must be looked at. If another
+ * process has changed the session, the append fails with `Store.StaleAppend`.
+ */
+function seenPlace(
+  { pool }: Connections,
+  ids: SessionIds,
+  list: List,
+  { expectedSession = ids.session, format }: Request,
+): Found | null {
+  const seen = lastSeen(pool, ids);
+  if (seen?.list === undefined || seen.row.continuedIn !== null) return null;
+  const { row, version } = seen;
+  const { items, digest } = seen.list;
+  const isLonger = items < list.items.length && list.held.ofBeginnings[items - 1] === digest;
+  if (!isLonger || list.instead.held > 0 || expectedSession !== ids.session) return null;
+  if (format !== undefined && format !== row.format) return null;
+  const common = { items, throughSeq: row.nextSeq - 1 };
+  const parts = partsOf(list, common);
+  if (parts.length > 1) return null;
+  const target = {
+    ids: { ...ids, incarnation: row.incarnation },
+    lastSeq: common.throughSeq,
+    isNew: false,
+  };
+  const after = { version, longer: list.held.ofBeginnings.slice(items) };
+  return { target, common, parts, edited: null, isKnown: false, after };
+}
+
+async function find(
+  connections: Connections,
+  origin: SessionIds,
+  list: List,
+  { expectedSession, onEdit = 'refuse', format }: Request,
+  shape: ContextShape,
+): Promise<Found> {
+  // Most sessions have no fork that continues them: the list is looked for at the same time.
+  const [[ids, row], found] = await Promise.all([
+    sessionInUse(connections, origin),
+    knownPart(connections, origin, list),
+  ]);
+  if (expectedSession !== undefined && expectedSession !== ids.session)
+    throw wentOn(ids.session, expectedSession);
+  formatOfTurn({ session: origin.session, format }, row);
+  const known = ids === origin ? found : await knownPart(connections, ids, list);
+  const compared = row ? await compare(connections, row, list, known, shape) : wholeList(nothing);
+  const { common } = compared;
+  const lastSeq = row ? row.nextSeq - 1 : 0;
+  const edited = compared.complete ? null : { commonSeq: common.throughSeq, lastSeq };
+  if (edited && onEdit === 'refuse') throw listEdited(ids.session, list, { ...edited, common });
+  const about = { edited, isKnown: known?.items === list.items.length };
+  if (row && edited && onEdit === 'fork') {
+    const from = { ids, row };
+    return {
+      ...(await elsewhere(connections, origin, from, list, { compared, edited, shape })),
+      ...about,
+    };
+  }
+  const parts =
+    row && edited
+      ? await partsOfEdited(connections, row, list, compared, { onEdit, edited })
+      : partsOf(list, common);
+  const target = { ids: { ...ids, ...(row && { incarnation: row.incarnation }) }, lastSeq, isNew: !row };
+  return { target, common, parts, ...about };
 }
 
 /** The session of this id, or the fork that continues it. */
@@ -309,9 +363,8 @@ async function continued(
 async function storeParts(
   connections: Connections,
   origin: SessionIds,
-  { ids, lastSeq, isNew }: Target,
+  { target: { ids, lastSeq, isNew }, parts, after }: Found,
   list: List,
-  parts: readonly ListPart[],
   { at, format, policy, usage }: Request,
 ): Promise<StoredTurn | null> {
   let stored: StoredTurn | null = null;
@@ -327,9 +380,8 @@ async function storeParts(
       ...(usage === undefined || stored ? {} : { usage }),
     };
     const next: StoredTurn = await store(connections, ids, turn, {
-      digest,
-      items,
-      origin: origin.session,
+      ...{ digest, items, origin: origin.session },
+      ...(after === undefined ? {} : { after }),
     }).catch((error: unknown) => {
       throw inList(error, list, indexes);
     });
@@ -371,15 +423,10 @@ async function noteHeld(
   };
   if (throughSeq !== null) noteList(held, throughSeq);
   const messages = context.messages as unknown as Json[];
-  const shown = areSame(messages, held.items) ? held : await heldOf(messages);
+  // Seen faster than the same digest.
+  const shown = isSameJson(messages, held.items as Json[]) ? held : await heldOf(messages);
   const unchanged = shown.ofBeginnings.at(-1) === held.ofBeginnings.at(-1);
   if (!unchanged) noteList(shown, session.nextSeq - 1);
   if (lists.length > 0) await noteLists(reading(pool, session), session, lists);
   return unchanged;
-}
-
-/** Whether two lists have the same text, which is faster to see than the same digest. */
-function areSame(messages: readonly Json[], items: readonly Json[]): boolean {
-  if (messages.length !== items.length) return false;
-  return messages.every((message, index) => JSON.stringify(message) === JSON.stringify(items[index]));
 }

@@ -4,7 +4,7 @@ import type { PreparedTurn } from '../../intake/prepare.js';
 import { policyOf } from '../../policy/layers.js';
 import { withStatements, type Query } from '../connection/transaction.js';
 import { knownTenants } from '../connection/pool.js';
-import { type SessionRow, toSession } from '../sessions/session-row.js';
+import { toSession } from '../sessions/session-row.js';
 import { insertAtOnce, type NotInserted, type ReadTurn } from './insert-turn.js';
 import { progressed } from './learnt.js';
 import { forgetSeen, lastSeen, noteSeen, type SeenSession } from './seen-sessions.js';
@@ -27,7 +27,7 @@ export async function appendAtOnce(
     // Read where this process's appends to the session run one after another.
     let seen = lastSeen(pool, turn);
     for (let attempt = 1; attempt <= mostAttempts; attempt++) {
-      if (seen === undefined || !isFree(turn, prepared, seen.row)) return null;
+      if (seen === undefined || !isFree(turn, prepared, seen)) return null;
       const found: SeenSession | NotInserted | null = await attemptOn(query, turn, prepared, seen);
       if (found === null) {
         forgetSeen(pool, turn);
@@ -65,10 +65,12 @@ async function attemptOn(
 function isFree(
   turn: ReadTurn,
   prepared: PreparedTurn & { format: FormatName },
-  session: SessionRow,
+  { row: session, version }: SeenSession,
 ): boolean {
+  const { list } = turn;
   return (
-    turn.list === undefined &&
+    (list === undefined || (list.origin === turn.session && session.continuedIn === null)) &&
+    (list?.after === undefined || list.after.version === version) &&
     turn.receivedAt === undefined &&
     (turn.incarnation === undefined || turn.incarnation === session.incarnation) &&
     session.policy.limits === undefined &&

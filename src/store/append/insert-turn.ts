@@ -22,8 +22,8 @@ interface After {
 }
 
 /**
- * Inserts a turn into a locked session; returns the session after it, or null if a turn with this id exists already. `session` is
- * the row before, `next` the same with what the turn teaches.
+ * Inserts a turn and its list into a locked session; returns the session after it, or null if a turn with this id exists already.
+ * `session` is the row before, `next` the same with what the turn teaches.
  */
 export async function insertTurn(
   { query }: Transaction,
@@ -36,7 +36,7 @@ export async function insertTurn(
     insertTurnStatement,
     valuesOf(turn, prepared, session, next),
   );
-  return after ? seenAfter(after, prepared, session, next) : null;
+  return after ? seenAfter(after, turn, prepared, session, next) : null;
 }
 
 /** What the statement found in place of the row for which the turn was prepared, or beside it. */
@@ -65,14 +65,15 @@ export async function insertAtOnce(
   { row, version }: SeenSession,
   next: SessionRow,
 ): Promise<SeenSession | NotInserted | null> {
-  const values = [...valuesOf(turn, prepared, row, next), version];
+  const values = [...valuesOf(turn, prepared, row, next), version, turn.list?.after?.longer ?? []];
   const [found] = await query<AtOnce>(appendTurnStatement, values);
   if (!found) return null;
-  return found.after ? seenAfter(found.after, prepared, row, next) : found.instead;
+  return found.after ? seenAfter(found.after, turn, prepared, row, next) : found.instead;
 }
 
 function seenAfter(
   { tokens, messages, version, moved, at }: After,
+  { list }: ReadTurn,
   { roles }: PreparedTurn,
   session: SessionRow,
   next: SessionRow,
@@ -82,10 +83,11 @@ function seenAfter(
     ...{ liveTokens: tokens, liveMessages: messages, nextSeq: session.nextSeq + roles.length },
     ...{ systemThroughSeq: systemThrough(session, roles), closedAt: null, updatedAt: new Date(at) },
   };
-  return { row, version, moved: session.generation > 0 && (moved ?? true) };
+  const known = list && { digest: list.digest, items: list.items };
+  return { row, version, moved: session.generation > 0 && (moved ?? true), list: known };
 }
 
-/** Parameters 1 to 26 of both statements. */
+/** Parameters 1 to 28 of both statements. */
 function valuesOf(turn: ReadTurn, prepared: PreparedTurn, session: SessionRow, next: SessionRow): unknown[] {
   return [
     turn.tenant,
@@ -114,6 +116,8 @@ function valuesOf(turn: ReadTurn, prepared: PreparedTurn, session: SessionRow, n
     next.policyVersion,
     !turn.imported,
     prepared.times.map((time) => time ?? turn.at ?? null),
+    turn.list?.digest ?? null,
+    turn.list?.items ?? null,
   ];
 }
 
@@ -133,6 +137,10 @@ turn as (
   select $1, $2, $4::int + ordinality - 1, turn_id, role, calls, answers, empty, tokens, decode(sha256, 'hex'), body, at
   from turn, unnest($7::text[], $8::text[], $9::text[], $10::boolean[], $11::int[], $12::text[], string_to_array($13::text, chr(10)), $26::timestamptz[])
     with ordinality as new (role, calls, answers, empty, tokens, sha256, body, at, ordinality)
+), known as (
+  insert into palimpsest.known_lists (tenant_id, session_id, digest, items, through_seq)
+  select $1, $2, decode($27::text, 'hex'), $28::int, $5 from turn where $27 is not null
+  on conflict do nothing
 )`;
 
 const updating = `
@@ -169,9 +177,11 @@ const appendTurnStatement = prepared(
   `with session as materialized (${oneSession(', s.xmin::text as version')}
 ), fitting as materialized (
   select from palimpsest.sessions s
-  where s.tenant_id = $1 and s.session_id = $2 and s.xmin::text = $27
+  where s.tenant_id = $1 and s.session_id = $2 and s.xmin::text = $29
     and (select newer_tenant_version is null and tenant_limits is null from session)
     and not exists (select from palimpsest.turns where tenant_id = $1 and session_id = $2 and turn_id = $3)
+    and not exists (select from palimpsest.known_lists where tenant_id = $1 and session_id = $2
+      and digest = any (array(select decode(each, 'hex') from unnest($30::text[]) each)))
   for no key update of s
 ), ${inserting('from fitting')}, after as (${updating})
 select

@@ -10,6 +10,8 @@ export interface SeenSession {
   version: string;
   /** Whether a compaction came after the last turn, as `hasMoved` says. */
   moved: boolean;
+  /** The list that stands for the whole log, if a caller has stored one. */
+  list?: { digest: string; items: number } | undefined;
 }
 
 /** Maximum number of sessions for each pool, some kilobytes each. */

@@ -68,6 +68,14 @@ export function moved(origin: string, session: string): PalimpsestError {
   );
 }
 
+/** The session's row is no longer the one on which the caller relies. */
+export function changed(session: string): PalimpsestError {
+  return new PalimpsestError('Store.StaleAppend', `session ${session} has changed`, {
+    path: 'session',
+    hint: 'Synchronize the session again.',
+  });
+}
+
 /** Two policies that resolve to the same settings are equal, whatever the order of their fields. */
 function meaningOf(policy: PolicyInput): string {
   return JSON.stringify(resolvePolicy(policy), (_, value: unknown) =>

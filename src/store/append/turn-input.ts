@@ -6,6 +6,14 @@ import type { PolicyInput } from '../../policy/schema.js';
 import type { UsageReport } from '../../tokens/reported-usage.js';
 import type { SessionIds } from '../../contract/ids.js';
 
+/** A place at the end of a session as this process saw it last. The turn is stored only if nothing has changed since. */
+export interface SeenPlace {
+  /** See `SeenSession`. */
+  version: string;
+  /** Digests of the list's beginnings that are longer than what it stands for: the session must know none of them. */
+  longer: readonly string[];
+}
+
 /** A list of messages that a caller holds. */
 export interface HeldList {
   /** Digest of all its items: see `beginningDigests`. */
@@ -13,6 +21,8 @@ export interface HeldList {
   items: number;
   /** The session that the caller named. It must still go on in the session of the turn. */
   origin: string;
+  /** Set if the caller has not looked up what the session knows of the list. */
+  after?: SeenPlace;
 }
 
 export interface TurnInput extends SessionIds {

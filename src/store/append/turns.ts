@@ -24,9 +24,8 @@ import {
   recall,
   remember,
 } from '../sessions/session-table.js';
-import { noteLists } from './known-lists.js';
 import { noteSeen, type SeenSession } from './seen-sessions.js';
-import { answer, moved, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
+import { answer, changed, moved, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
 import { replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
 import { lockSessions, noteStored, refusalOfBytes, refusalOfSession } from '../tenants/storage.js';
@@ -186,6 +185,7 @@ async function refusalOfMoved(
   session: SessionRow,
 ): Promise<PalimpsestError | null> {
   if (list === undefined) return null;
+  if (list.after !== undefined) return changed(name);
   if (list.origin === name) return session.continuedIn === null ? null : moved(list.origin, name);
   const [origin] = await query<{ continued_in: string | null }>(
     'select continued_in from palimpsest.sessions where tenant_id = $1 and session_id = $2',
@@ -227,7 +227,6 @@ async function insert(
   const stored = await insertTurn(tx, turn, prepared, session, next);
   if (!stored) return null;
   const { row } = stored;
-  if (turn.list) await noteLists(tx.query, turn, [{ ...turn.list, throughSeq: range.throughSeq }]);
   noteStored(tx, turn.tenant, bytesOf(prepared));
   return { result: answer(turn, row, policy, range, session), row, seen: stored };
 }
