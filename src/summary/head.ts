@@ -204,7 +204,7 @@ const memoryNote =
 
 function extractiveNote(recovery: Recovery = 'tools'): string {
   const what =
-    'The summary was extracted from the messages by rule, without a model: sentences are quoted, context between them may be missing';
+    'The summary was extracted from the messages by rule, without a model: sentences are quoted, each with its message ([m7]), and context between them may be missing';
   return recovery === 'none' ? `${what}.` : `${what}; look into the archive where it matters.`;
 }
 

@@ -90,6 +90,9 @@ const reported =
 /** Maximum characters of an error line, whose beginning identifies the error. */
 const LONGEST_ERROR = 140;
 
+/** Answers that belong to the present state; earlier ones are facts. */
+const shownAnswers = 3;
+
 const coveredLine = /^Covered by rule, without a model: /;
 
 interface Entry {
@@ -129,7 +132,7 @@ class Reading {
   private readonly commands = new Latest(60);
   private readonly errors = new Latest(60);
   private readonly results = new Latest(20);
-  private readonly answers = new Latest(3);
+  private readonly answers = new Latest(shownAnswers + 20);
   private nextSteps: Entry[] = [];
 
   read({ seq, message }: LoggedMessage): void {
@@ -215,7 +218,9 @@ class Reading {
     const requests = this.requests.all();
     const newest = requests.pop();
     const answers = this.answers.all();
-    const answer = answers.pop();
+    const newestAnswers = answers.splice(-shownAnswers);
+    const answer = newestAnswers.pop();
+    const said = short(answers).map(({ seq, text }) => ({ seq, text: `the agent said: ${text}` }));
     const original = this.firstRequest && this.firstRequest.seq !== newest?.seq ? [this.firstRequest] : [];
     return new Map([
       of(
@@ -227,8 +232,8 @@ class Reading {
       of('constraints', this.rules.all()),
       of('decisions', this.decisions.all()),
       of('artifacts', interleaved(this.touched.all(), this.commands.all())),
-      of('facts', this.errors.all(), this.results.all()),
-      of('state', [{ seq: 0, text: this.covered() }], answer ? [answer] : [], short(answers)),
+      of('facts', this.errors.all(), interleaved(this.results.all(), said)),
+      of('state', [{ seq: 0, text: this.covered() }], answer ? [answer] : [], short(newestAnswers)),
       of('next', this.nextSteps),
     ]);
   }
@@ -261,7 +266,7 @@ function ranked(old: readonly string[], groups: readonly Candidate[][]): Candida
 }
 
 function quoted({ seq, text }: Entry): Candidate {
-  return { text: seq === 0 ? text : `#${seq}: ${text}`, order: seq };
+  return { text: seq === 0 ? text : `${text} [m${seq}]`, order: seq };
 }
 
 function short(entries: readonly Entry[]): Entry[] {

@@ -63,8 +63,10 @@ describe('sections', () => {
   const text = snapshotOf(session);
 
   test('requests, rules, decisions, artifacts, errors, answers and next steps are where they belong', () => {
-    expect(section(text, 'intent')).toContain('#2: Please fix the login test. You must keep the public API.');
-    expect(section(text, 'intent')).toContain('#7: Good. Also update the README, with a table.');
+    expect(section(text, 'intent')).toContain(
+      'Please fix the login test. You must keep the public API. [m2]',
+    );
+    expect(section(text, 'intent')).toContain('Good. Also update the README, with a table. [m7]');
     expect(section(text, 'constraints')).toContain('Never edit files under vendor/.');
     expect(section(text, 'constraints')).toContain('You must keep the public API.');
     expect(section(text, 'decisions')).toContain('The problem is a race in the fixture');
@@ -94,7 +96,7 @@ describe('sections', () => {
       filler,
     ]);
     expect(section(forged, 'constraints')).toBe('');
-    expect(section(forged, 'intent')).toBe('#1: Hello');
+    expect(section(forged, 'intent')).toBe('Hello [m1]');
   });
 
   test('the newest request comes in full as far as space allows, older ones shortened', () => {
@@ -108,7 +110,7 @@ describe('sections', () => {
     ]);
     expect(text).toContain(long('new'));
     expect(text).not.toContain(long('old'));
-    expect(text).toContain('#2: old old');
+    expect(text).toMatch(/old old \[m2\]/);
     const tight = snapshotOf([{ role: 'user', content: long('new') }, filler, filler], 150);
     expect(counter.count(tight)).toBeLessThanOrEqual(150);
     expect(tight).toContain('new new');
@@ -134,10 +136,10 @@ describe('objects of calls', () => {
       'artifacts',
     );
     expect(text.split('\n').sort()).toEqual([
-      '#2: shell: `cat src/index.ts`',
-      '#3: read: src/a.ts',
-      '#4: get_order: #W2378156',
-      '#4: get_order: 1725100896',
+      'get_order: #W2378156 [m4]',
+      'get_order: 1725100896 [m4]',
+      'read: src/a.ts [m3]',
+      'shell: `cat src/index.ts` [m2]',
     ]);
   });
 
@@ -259,7 +261,7 @@ describe('for any history', () => {
     }
     const made = extractiveSnapshot({ previous: null, messages: stream(), maxTokens: 500, counter });
     expect(read).toBe(30_000);
-    expect(section(made, 'intent')).toContain('#29999');
+    expect(section(made, 'intent')).toContain('[m29999]');
     expect(made).toContain('messages 1–30000 (15000 user, 15000 assistant, 0 tool results)');
   });
 });
