@@ -22,6 +22,8 @@ export interface Layout {
   /** The group of the latest result, or null. */
   latestGroup: number | null;
   latestTokens: number;
+  /** The agent's newest answer, if the tail has it and no result is newer. */
+  latestAnswer: ViewItem | null;
   /** Leading system messages, head, and newest user message. */
   untouchableTokens: number;
 }
@@ -40,6 +42,7 @@ export function layoutOf(view: readonly ViewItem[]): Layout {
     (last, item) => (isResult(item) && item.throughSeq >= (last?.throughSeq ?? 0) ? item : last),
     null,
   );
+  const answer = view.findLast((item, index) => index >= first && isAnswer(item));
   const latestItems = view.filter(({ group }) => group === latest?.group);
   return {
     before: { first, items: view.slice(first, split), below: newest?.fromSeq ?? Infinity },
@@ -47,12 +50,17 @@ export function layoutOf(view: readonly ViewItem[]): Layout {
     newest,
     latestGroup: latest?.group ?? null,
     latestTokens: sizeOf(latestItems),
+    latestAnswer: answer !== undefined && answer.fromSeq > (latest?.throughSeq ?? 0) ? answer : null,
     untouchableTokens: sizeOf(view.slice(0, first)) + (newest?.tokens ?? 0),
   };
 }
 
 function isUserMessage({ source, role }: ViewItem): boolean {
   return role === 'user' && (source === 'log' || source === 'reduced');
+}
+
+function isAnswer({ role, message }: ViewItem): boolean {
+  return role === 'assistant' && !message.tool_calls?.length && !message.function_call;
 }
 
 /** Includes orphan results, although the context shows them as user messages: the newest orphan result is also new to the model. */

@@ -12,7 +12,7 @@ interface FitOptions {
   limit: number;
   /** Tokens to reduce to, so that many turns can follow without another reduction. */
   target: number;
-  /** Inside a compaction: no group is omitted, the latest tool batch stays unchanged, and the result may exceed the limit. */
+  /** Inside a compaction: no group is omitted, the latest tool batch and the newest answer stay unchanged, and the result may exceed the limit. */
   commit?: boolean;
   /** Results that are reduced only if nothing else helps (see `sparesResult`), and never inside a compaction. @default none */
   spared?: (item: ViewItem) => boolean;
@@ -36,8 +36,8 @@ interface Noting {
 
 /**
  * Reduces a context that would exceed its budget before a compaction has committed, without a model: excerpts replace tool
- * results, then arguments, then old messages; then a note replaces the oldest groups. The latest tool batch and the results
- * that the policy keeps in full are reduced last. Leading system messages and the head are never changed, the newest user
+ * results, then arguments, then old messages; then a note replaces the oldest groups. The latest tool batch, the newest answer and
+ * the results that the policy keeps in full are reduced last. Leading system messages and the head are never changed, the newest user
  * message only if the policy allows it. Throws `Budget.Unreachable` (with the numbers) if the irreducible floor exceeds
  * `limit`, unless `commit` is set.
  */
@@ -76,15 +76,16 @@ function reductionOf({ fromSeq, throughSeq, message, tokens }: ViewItem): Reduct
   return { fromSeq, throughSeq, kind: 'message', body: JSON.stringify(message), tokens };
 }
 
-/** Shortens all items but the newest user message, the latest tool batch and spared ones until `goal` is reached. Omits none. */
+/** Shortens all items but the newest user message, the latest tool batch, the newest answer and spared ones until `goal` is reached. Omits none. */
 export function* shrinkOld(
   work: StandIns,
   goal: number,
   spared: (item: ViewItem) => boolean,
   steps?: readonly number[],
 ): Steps<void> {
-  const { latestGroup, newest } = layoutOf(work.view());
-  const accepts = (item: ViewItem) => item !== newest && item.group !== latestGroup && !spared(item);
+  const { latestGroup, latestAnswer, newest } = layoutOf(work.view());
+  const isLatest = (item: ViewItem) => item.group === latestGroup || item === latestAnswer;
+  const accepts = (item: ViewItem) => item !== newest && !isLatest(item) && !spared(item);
   yield* shrinkAll(work, accepts, goal, steps);
 }
 
@@ -97,10 +98,11 @@ function* reduced(
   counter: TokenCounter,
 ): Steps<Fit> {
   const work = new StandIns(view, counter, recovery);
-  const { latestGroup, newest, untouchableTokens } = layoutOf(view);
-  const isLast = (item: ViewItem) => item !== newest && (item.group === latestGroup || spared(item));
+  const { latestGroup, latestAnswer, newest, untouchableTokens } = layoutOf(view);
+  const staysWhole = (item: ViewItem) =>
+    item.group === latestGroup || item.group === latestAnswer?.group || spared(item);
+  const isLast = (item: ViewItem) => item !== newest && staysWhole(item);
   const isOld = (item: ViewItem) => item !== newest && !isLast(item);
-  const staysWhole = (item: ViewItem) => item.group === latestGroup || spared(item);
   const lastTokens = view.reduce((sum, item) => sum + (isLast(item) ? item.tokens : 0), 0);
   const room = limit - untouchableTokens;
   const noting = { counter, recovery };

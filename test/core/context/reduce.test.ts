@@ -143,6 +143,14 @@ describe('the order of reductions', () => {
     expect(tokens).toBeLessThanOrEqual(2_000);
   });
 
+  test('the newest answer stays whole as long as older messages can give way', () => {
+    const talk = [user('a'), says(words(900)), user('b'), says(words(300)), user('c')];
+    const { view } = fit(talk, 600);
+    expect(contentOf(view, 2)).toContain('message 2');
+    expect(contentOf(view, 4)).toBe(words(300));
+    expect(fit(talk, 200).tokens).toBeLessThanOrEqual(200);
+  });
+
   test('reduces to the target, so that the next turns fit', () => {
     expect(fit(run, 5_000, 2_000).tokens).toBeLessThanOrEqual(2_000);
   });
@@ -269,7 +277,8 @@ describe('reduced texts', () => {
   });
 
   test('drop reasoning, and say so', () => {
-    const { view } = fit([user('x'), { ...says('short'), reasoning_content: words(2_000) }, user('go')], 200);
+    const thinks = { ...says('short'), reasoning_content: words(2_000) };
+    const { view } = fit([user('x'), thinks, says('y'), user('go')], 200);
     expect(view[1]!.message).toEqual(
       says('short\n[… reasoning left out; message 2 is kept in full: get_tool_response(message 2)]'),
     );
