@@ -9,16 +9,17 @@ from palimpsest_client import AuthenticatedClient, Client
 from palimpsest_client.api.archive import expand, search, tool_response
 from palimpsest_client.api.turns_and_context import sync
 from palimpsest_client.errors import UnexpectedStatus
-from palimpsest_client.models import Problem, SearchRequest, SyncRequest
+from palimpsest_client.models import Problem
 
 
 class Failure(Exception):
     """A failure of the API; `type` is one of docs/failures.md."""
 
     def __init__(self, problem):
-        super().__init__(f"{problem.failure}: {problem.detail}")
         self.type = problem.failure
+        self.detail = problem.detail
         self.hint = problem.hint or None
+        super().__init__(" ".join(filter(None, [f"{self.type}: {self.detail}", self.hint])))
 
 
 class Palimpsest:
@@ -33,7 +34,7 @@ class Palimpsest:
 
         `messages` is the whole list that you hold, or messages that an earlier call returned with what came since.
         """
-        body = _body(SyncRequest, {"messages": messages, **fields})
+        body = _Body(messages=messages, **fields)
         return [message.to_dict() for message in self._call(sync, session, body=body).context.messages]
 
     def held(self, session):
@@ -46,7 +47,7 @@ class Palimpsest:
             raise
 
     def search(self, session, **fields):
-        return self._call(search, session, body=_body(SearchRequest, fields))
+        return self._call(search, session, body=_Body(**fields))
 
     def tool_response(self, session, **query):
         return self._call(tool_response, session, **query)
@@ -71,15 +72,11 @@ class Palimpsest:
             time.sleep(pause)
 
 
-def _body(kind, fields):
-    """The generated classes drop fields that they do not know; this raises an error instead."""
-    body = kind.from_dict(fields)
-    if lost := _lost(fields, body.to_dict(), []):
-        raise TypeError(f"{kind.__name__} has no {', '.join(lost)} in this form: see the OpenAPI document.")
-    return body
+class _Body:
+    """The fields as given. The generated classes drop or refuse what they do not know; the API says what is wrong with it."""
 
+    def __init__(self, **fields):
+        self._fields = fields
 
-def _lost(given, kept, path):
-    if isinstance(given, dict) and isinstance(kept, dict):
-        return [lost for name in given for lost in _lost(given[name], kept.get(name), [*path, name])]
-    return [] if given == kept else [".".join(path)]
+    def to_dict(self):
+        return self._fields
