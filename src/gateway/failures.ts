@@ -15,7 +15,8 @@ export function sendFailure(
   const { type, message, hint } = failure;
   const status = failure instanceof Refused ? failure.status : statusOf(type);
   const requestId = randomUUID();
-  const text = JSON.stringify(protocol.failure(type, hint === undefined ? message : `${message} ${hint}`));
+  const sentence = /[.!?]$/.test(message) ? message : `${message}.`;
+  const text = JSON.stringify(protocol.failure(type, hint === undefined ? message : `${sentence} ${hint}`));
   const again = status === 429 || status >= 500;
   outgoing.writeHead(status, {
     ...headersOf(failure, status),

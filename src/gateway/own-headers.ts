@@ -1,4 +1,5 @@
 /** What a request says to the gateway: headers, or a field of its body. */
+import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import type { Json } from '../conversation/message.js';
 import { invalid } from '../errors.js';
@@ -20,9 +21,17 @@ export function refuseUnknownHeaders({ headers }: IncomingMessage): void {
   );
 }
 
-/** Throws `Input.Invalid` if there are several. */
+/** Text of UTF-8 is taken as such: Node reads each of its bytes as a letter of Latin-1. Throws `Input.Invalid` if there are several. */
 export function sessionHeader(incoming: IncomingMessage): string | undefined {
-  return oneHeader(incoming, 'x-palimpsest-session');
+  const given = oneHeader(incoming, 'x-palimpsest-session');
+  if (given === undefined) return undefined;
+  const bytes = Buffer.from(given, 'latin1');
+  return isUtf8(bytes) ? bytes.toString('utf8') : given;
+}
+
+/** A session as a header: a client that sends it back names the same session. */
+export function inHeader(session: string): string {
+  return Buffer.from(session.replace(/\p{Cc}/gu, encodeURIComponent)).toString('latin1');
 }
 
 /** Throws `Input.Invalid` naming the header. */

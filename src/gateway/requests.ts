@@ -14,7 +14,7 @@ import { Bodies } from './bodies.js';
 import { answerRequest } from './exchange.js';
 import { sendFailure } from './failures.js';
 import { answerTo, type Forwarder, passAnswer, requestHeaders } from './forward.js';
-import { isJson, optionsOf, refuseUnknownHeaders, sessionHeader, textIn } from './own-headers.js';
+import { inHeader, isJson, optionsOf, refuseUnknownHeaders, sessionHeader, textIn } from './own-headers.js';
 import { protocolOf } from './protocols/index.js';
 import type { Protocol } from './protocols/protocol.js';
 import { parsed } from './reader.js';
@@ -143,7 +143,7 @@ export class Requests {
     const { session: used } = opened.begun;
     await answerRequest({
       ...{ forwarder: this.parts.forwarder, target, protocol, incoming, outgoing, bytes, signal, ...opened },
-      own: used === session ? {} : { 'x-palimpsest-session': encodeURI(used) },
+      own: used === session ? {} : { 'x-palimpsest-session': inHeader(used) },
       mostAnswerBytes: this.parts.bodyLimitBytes,
       recovered: () => figures.recovered++,
     });
@@ -184,7 +184,8 @@ export class Requests {
   async #accessOf({ headers: given, socket }: IncomingMessage): Promise<TokenAccess> {
     const { 'x-palimpsest-key': key, authorization: _provider, ...others } = given;
     // A client whose variable is not set sends an empty header.
-    const bearer = key === undefined || key === '' ? {} : { authorization: `Bearer ${String(key)}` };
+    const token = String(key ?? '').replace(/^bearer +/i, '');
+    const bearer = token === '' ? {} : { authorization: `Bearer ${token}` };
     try {
       return await this.parts.accessOf({ headers: { ...others, ...bearer }, socket });
     } catch (error) {
