@@ -81,6 +81,12 @@ function addSet(group: CommandGroup): void {
       async (run, args, flags) => {
         const { invalid } = await import('../../errors.js');
         const { window, trigger, keep, policy: text } = flags;
+        if (args[0]?.trimStart().startsWith('{'))
+          throw invalid(
+            'The policy stands where a session is named.',
+            '--policy',
+            `Give it as --policy '${args[0]}'.`,
+          );
         if ([window, trigger, keep, text].every((flag) => flag === undefined))
           throw invalid(
             'No policy is given.',

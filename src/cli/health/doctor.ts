@@ -157,8 +157,8 @@ export async function checkModel({ llm, summary }: Config, signal: AbortSignal):
   if (llm.apiKey === undefined)
     return warn(
       check,
-      'no API key: the deterministic extractive summarizer writes all summaries',
-      'To use a model, set OPENAI_API_KEY (any word if the endpoint needs none), OPENAI_BASE_URL and PALIMPSEST_SUMMARY_MODEL.',
+      'no API key in this environment: a worker that is started with it writes all summaries by rule',
+      'To check the model of a running worker, give this command the same OPENAI_API_KEY (any word if the endpoint needs none), OPENAI_BASE_URL and PALIMPSEST_SUMMARY_MODEL.',
     );
   const where = llm.baseUrl ?? 'https://api.openai.com/v1';
   const { model } = summary;

@@ -79,7 +79,7 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
     exhausted === null
       ? null
       : ['full', `${exhausted.reason}; compacts again once the context has grown`, style.yellow],
-    lastError === null ? null : ['failed', `${lastError.type}: ${lastError.message}`, style.red],
+    lastError === null ? null : failureFact(status, lastError, style),
     lastError === null ? null : adviceFact(lastError.type),
     status.retryAt === null
       ? null
@@ -101,6 +101,16 @@ function windowText({ window: { tokens, given, source }, calibration }: Status):
 function saidFact({ said: { first, last } }: Status): Fact | null {
   const minute = (at: string | null) => at?.slice(0, 16).replace('T', ' ') ?? '?';
   return first === null && last === null ? null : ['said', `${minute(first)} – ${minute(last)} UTC`];
+}
+
+/** Without a failure in a row, the latest compaction committed, and the rules wrote what the model did not. */
+function failureFact(
+  { failures }: Status,
+  { type, message }: NonNullable<Status['lastError']>,
+  style: Output['style'],
+): Fact {
+  const told = `${type}: ${message}`;
+  return failures === 0 ? ['by rule', told, style.yellow] : ['failed', told, style.red];
 }
 
 function adviceFact(type: string): Fact | null {

@@ -37,6 +37,11 @@ export async function openServers(config: Config, say: (line: string) => void): 
   const { databaseUrl, temporal } = config;
   const home =
     databaseUrl !== undefined && temporal.address !== undefined ? null : await openHome(config.dataDir);
+  const beside = home?.others() ?? [];
+  if (beside.length > 0)
+    say(
+      `Beside      other processes of this folder (pid ${beside.join(', ')}): their workers share the sessions`,
+    );
   const opened: Opened = {};
   let looking: NodeJS.Timeout | undefined;
   const stop = async (): Promise<void> => {
