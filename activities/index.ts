@@ -7,6 +7,7 @@ import { changeState } from './changeState.js';
 import { finishErasures, reviveBackfills, sweepSessions } from './sweep.js';
 import { measure } from './measure.js';
 import { plan } from './plan.js';
+import { planSessions } from './planSessions.js';
 import { recordOutcomes } from './recordOutcomes.js';
 import { repair } from './repair.js';
 import { selectSessions } from './selectSessions.js';
@@ -25,6 +26,7 @@ export function createDatabaseActivities(dependencies: Dependencies) {
     sweepSessions: sweepSessions(dependencies),
     openBackfill: openBackfill(dependencies),
     selectSessions: selectSessions(dependencies),
+    planSessions: planSessions(dependencies),
     recordOutcomes: recordOutcomes(dependencies),
     followCompactions: followCompactions(dependencies),
     saveBackfill: saveBackfill(dependencies),

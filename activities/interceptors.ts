@@ -44,9 +44,35 @@ const longestRestMs = 2_500;
  */
 export class BackfillThrottle {
   private liveAt = -Infinity;
+  private working = 0;
+  private readonly waiting: (() => void)[] = [];
 
-  /** `share` is above 0 and at most 1. */
-  constructor(private readonly share: number) {}
+  /** `share` is above 0 and at most 1; `slots` are those of the backfill's steps. */
+  constructor(
+    private readonly share: number,
+    private readonly slots: number,
+  ) {}
+
+  private get isLive(): boolean {
+    return performance.now() - this.liveAt < recentMs;
+  }
+
+  /**
+   * Does work of the backfill outside its slots, as much at a time as in them. Null, and nothing is done, if live sessions are
+   * active, also once the work's turn comes.
+   */
+  async whileQuiet<Result>(work: () => Promise<Result>): Promise<Result | null> {
+    if (this.isLive) return null;
+    if (this.working >= this.slots) await new Promise<void>((resolve) => this.waiting.push(resolve));
+    else this.working++;
+    try {
+      return this.isLive ? null : await work();
+    } finally {
+      const next = this.waiting.shift();
+      if (next) next();
+      else this.working--;
+    }
+  }
 
   readonly live: ActivityInterceptorsFactory = () => ({
     inbound: {
@@ -64,10 +90,9 @@ export class BackfillThrottle {
         try {
           return await next(input);
         } finally {
-          const now = performance.now();
-          const restMs = Math.min((now - startedAt) * (1 / this.share - 1), longestRestMs);
-          if (now - this.liveAt < recentMs && restMs > 0)
-            await new Promise((resolve) => setTimeout(resolve, restMs));
+          const tookMs = performance.now() - startedAt;
+          const restMs = Math.min(tookMs * (1 / this.share - 1), longestRestMs);
+          if (this.isLive && restMs > 0) await new Promise((resolve) => setTimeout(resolve, restMs));
         }
       },
     },

@@ -48,10 +48,9 @@ export function runCompleting<Step extends Answered['step'], Answer extends Dige
   ) => Promise<Answer>,
 ): Promise<LastAnswer | Answer> {
   return runModelStep(name, async (attempt) => {
-    const { signal } = attempt;
-    const answer = await ask(input, attempt, beforeCommit(dependencies, input, completes, signal));
+    const answer = await ask(input, attempt, beforeCommit(dependencies, input, completes, attempt));
     if (answer === null) return answer;
-    return withCommit(dependencies, input, completes, { step: input.step, answer }, signal);
+    return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt);
   });
 }
 
@@ -62,9 +61,9 @@ function beforeCommit(
   { pool }: Pick<Dependencies, 'pool'>,
   ids: SessionIds,
   completion: Completion | undefined,
-  signal: AbortSignal,
+  { backfill, signal }: Attempt,
 ): (() => Promise<void>) | undefined {
-  if (completion === undefined) return undefined;
+  if (completion === undefined || backfill) return undefined;
   return async () => {
     try {
       const { session, source } = await readContextSource(pool, ids, 0);
@@ -78,14 +77,15 @@ function beforeCommit(
 
 /**
  * Commits if no other call must follow. The answer is stored already, so that a repeated step finds it and commits without a
- * call. A commit that fails is left to the step `commit`, which is repeated and whose failures the compaction handles.
+ * call. A commit that fails is left to the step `commit`, which is repeated and whose failures the compaction handles; so is one of
+ * a backfill while live sessions are active.
  */
 async function withCommit(
   dependencies: Dependencies,
   { tenant, session, incarnation }: SessionIds,
   completion: Completion | undefined,
   { step, answer }: Answered,
-  signal: AbortSignal,
+  { backfill, signal }: Attempt,
 ): Promise<LastAnswer> {
   if (completion === undefined) return answer;
   const { plan, answered, ...about } = completion;
@@ -95,16 +95,14 @@ async function withCommit(
     if (summarized === null) return answer;
     const { chunks: _chunks, messages: _messages, method, ...references } = plan;
     const answers = all.map((one) => one.answer);
-    const committed = await commitNow(
-      dependencies,
-      {
-        ...{ tenant, session, incarnation, ...about, plan: references, method },
-        ...{ failed: false, repaired: false, failure: null },
-        ...resultsOf(summarized, answers),
-      },
-      signal,
-    );
-    return 'repair' in committed ? answer : { ...answer, committed };
+    const request = {
+      ...{ tenant, session, incarnation, ...about, plan: references, method },
+      ...{ failed: false, repaired: false, failure: null },
+      ...resultsOf(summarized, answers),
+    };
+    const commit = () => commitNow(dependencies, request, signal);
+    const committed = backfill ? ((await dependencies.throttle?.whileQuiet(commit)) ?? null) : await commit();
+    return committed === null || 'repair' in committed ? answer : { ...answer, committed };
   } catch (error) {
     if (signal.aborted) throw error;
     log.info('the commit is left to its own step', { failure: isFailure(error) ? error.type : 'unknown' });

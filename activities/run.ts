@@ -3,6 +3,7 @@ import { CancelledFailure, Context, log } from '@temporalio/activity';
 import { TemporalFailure } from '@temporalio/common';
 import { PalimpsestError } from '../src/errors.js';
 import type { InlineTurnSettings } from './inline-turn.js';
+import type { BackfillThrottle } from './interceptors.js';
 import { isAbort } from '../src/llm/classify.js';
 import type { ModelClient } from '../src/llm/client.js';
 import type { Embedder } from '../src/llm/embedder.js';
@@ -31,6 +32,8 @@ export interface Dependencies extends InlineTurnSettings {
   workflows?: Pick<SessionWorkflows, 'signalMeasure'>;
   /** Starts the workflows of jobs without a workflow. */
   backfills?: Pick<BackfillWorkflows, 'revive'>;
+  /** Lets model steps of backfills commit. Absent if this process does not know when live sessions are active. */
+  throttle?: Pick<BackfillThrottle, 'whileQuiet'>;
   /** Policy layers below tenant and session, for sessions that an inline turn creates. */
   deployment?: DeploymentPolicy;
 }

@@ -1,6 +1,7 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { ParentClosePolicy, sleep, startChild } from '@temporalio/workflow';
 import type { EndedCompaction, Start } from '../activities/recordOutcomes.js';
+import type { Plan } from '../src/compaction/plan/plan-types.js';
 import type { BegunItem } from '../src/store/backfills/items.js';
 import { type End, endOfFailure, endOfOutcome } from '../src/temporal/failures.js';
 import { backfillPriority, compactionWorkflowId, searchAttributes } from '../src/temporal/names.js';
@@ -15,6 +16,18 @@ export interface RunningCompaction extends Start {
   /** True if this job started it; false if it was already running. */
   own: boolean;
 }
+
+/** A selected session. */
+export interface Ready extends Start {
+  /** Null: it has been tried, and the compaction plans by itself. Absent: not yet tried. */
+  plan?: Plan | null;
+  /** Unix milliseconds. */
+  plannedAt?: number;
+}
+
+/** Sessions that are planned at a time, and for how many milliseconds a plan is used: a session may change. */
+const plannedAtOnce = 16;
+const plannedForMs = 30_000;
 
 /** Milliseconds between two checks of compactions under another parent; the interval grows by half each time. */
 const firstLookMs = 500;
@@ -42,16 +55,16 @@ export class Window {
     this.follow(taken);
   }
 
-  begin(start: Start): void {
+  begin({ plan = null, plannedAt = 0, ...start }: Ready): void {
     const { tenant } = this.ids;
     const workflowId = compactionWorkflowId({ tenant, session: start.session }, start.generation + 1);
     const one: RunningCompaction = { ...start, workflowId, runId: null, own: true };
     this.running.set(start.session, one);
-    void this.runToEnd(one);
+    void this.runToEnd(one, Date.now() - plannedAt < plannedForMs ? plan : null);
   }
 
-  private async runToEnd(one: RunningCompaction): Promise<void> {
-    const child = await this.start(one);
+  private async runToEnd(one: RunningCompaction, plan: Plan | null): Promise<void> {
+    const child = await this.start(one, plan);
     if (child === null) return;
     try {
       this.end(one, endOfOutcome(await child.result()));
@@ -60,14 +73,14 @@ export class Window {
     }
   }
 
-  private async start(one: RunningCompaction) {
+  private async start(one: RunningCompaction, plan: Plan | null) {
     const { tenant, job } = this.ids;
     const { session, incarnation, generation, force, workflowId } = one;
     this.starting++;
     try {
       const child = await startChild<typeof compaction>('compaction', {
         workflowId,
-        args: [{ v: 1, tenant, session, incarnation, reason: 'backfill', force }],
+        args: [{ v: 1, tenant, session, incarnation, reason: 'backfill', force, ...(plan && { plan }) }],
         parentClosePolicy: ParentClosePolicy.ABANDON,
         staticSummary: `generation ${generation + 1} · backfill ${job}`.slice(0, 200),
         typedSearchAttributes: [
@@ -141,7 +154,7 @@ export class Window {
 /** The sessions of a job that wait for a compaction. */
 export class SessionQueue {
   /** Selected sessions in order, not started yet. */
-  private ready: Start[] = [];
+  private ready: Ready[] = [];
   private pages = 0;
   /** True if more sessions may follow those in `ready`. */
   private more = true;
@@ -151,6 +164,8 @@ export class SessionQueue {
     public begunThrough: string | null,
     /** Sessions that need another compaction. */
     public again: Start[],
+    /** Whether selected sessions are planned before they start. */
+    private readonly plans: boolean,
   ) {}
 
   get length(): number {
@@ -171,13 +186,23 @@ export class SessionQueue {
   }
 
   /** Sessions that need another compaction go first, because they are still too large. */
-  next(): Start | undefined {
-    const next = this.again.shift() ?? this.ready.shift();
+  next(): Ready | undefined {
+    const next = this.again.shift() ?? (this.isPlanned(this.ready[0]) ? this.ready.shift() : undefined);
     if (next?.rounds === 0) this.begunThrough = next.session;
     return next;
   }
 
-  addPage(page: Start[], more: boolean): void {
+  private isPlanned(session: Ready | undefined): boolean {
+    return !this.plans || session?.plan !== undefined;
+  }
+
+  /** The next sessions to plan; none while enough are planned. */
+  get unplanned(): Ready[] {
+    const first = this.ready.findIndex((session) => !this.isPlanned(session));
+    return first === -1 || first > plannedAtOnce / 2 ? [] : this.ready.slice(first, first + plannedAtOnce);
+  }
+
+  addPage(page: Ready[], more: boolean): void {
     if (page.length > 0) this.pages++;
     this.ready = page;
     this.more = more;

@@ -3,6 +3,7 @@ import {
   CancellationScope,
   condition,
   continueAsNew,
+  patched,
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
@@ -45,6 +46,7 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
       const carried = await job.handOver();
       if (carried) await continueAsNew<typeof backfill>({ ...input, v: 1, carried });
     } else if (job.wantsPage) await job.nextPage();
+    else if (job.wantsPlans) await job.plan();
     else {
       const report = await job.result();
       if (report === null) continue;
@@ -99,7 +101,8 @@ class BackfillRun {
     this.ids = { tenant, job };
     this.pageSize = pageSize;
     this.maxHistoryEvents = maxHistoryEvents;
-    this.queue = new SessionQueue(carried?.begunThrough ?? null, carried?.again ?? []);
+    const plans = patched('a backfill plans several sessions at a time');
+    this.queue = new SessionQueue(carried?.begunThrough ?? null, carried?.again ?? [], plans);
     this.report = new Report(this.control, carried?.report ?? null, carried?.reportedAt ?? 0);
     this.takeOver({ mode: 'due', spendLimit: null, spent: 0, ...carried });
     this.window = new Window(this.ids, (ended) => this.onEnd(ended), carried?.flights ?? []);
@@ -138,7 +141,8 @@ class BackfillRun {
   }
 
   get isWoken(): boolean {
-    return this.isAsked || this.mustRecord || this.mustHandOver || this.wantsPage || this.isDone;
+    const wants = this.wantsPage || this.wantsPlans;
+    return this.isAsked || this.mustRecord || this.mustHandOver || wants || this.isDone;
   }
 
   /** True if an operator waits for a retry or for a change to be stored. */
@@ -160,6 +164,10 @@ class BackfillRun {
 
   get wantsPage(): boolean {
     return !this.control.held && !this.handingOver && this.queue.wantsPage;
+  }
+
+  get wantsPlans(): boolean {
+    return !this.control.held && !this.handingOver && this.queue.unplanned.length > 0;
   }
 
   private get isDone(): boolean {
@@ -205,6 +213,17 @@ class BackfillRun {
       ...{ session, generation: generation ?? 0, incarnation: incarnation ?? undefined, ...start },
     }));
     this.queue.addPage(page, more);
+  }
+
+  async plan(): Promise<void> {
+    const sessions = this.queue.unplanned;
+    const asked = sessions.map(({ session, incarnation, force }) => ({ session, incarnation, force }));
+    const { tenant } = this.ids;
+    const plans = await this.activities.planSessions({ tenant, sessions: asked });
+    sessions.forEach((session, index) => {
+      session.plan = plans[index] ?? null;
+      session.plannedAt = Date.now();
+    });
   }
 
   async record(): Promise<void> {

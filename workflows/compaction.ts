@@ -1,9 +1,9 @@
-import { isCancellation, workflowInfo } from '@temporalio/workflow';
+import { isCancellation } from '@temporalio/workflow';
 import type { Committed } from '../activities/commit.js';
 import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { isModelFailureType } from '../src/errors.js';
-import { compactionWorkflowId, isOfBackfill } from '../src/temporal/names.js';
+import { compactionWorkflowId } from '../src/temporal/names.js';
 import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
 import { commitSummary } from './compaction-commit.js';
 import { summarizeInTime } from './compaction-model.js';
@@ -39,9 +39,7 @@ export async function compaction(input: CompactionInput): Promise<Committed | nu
   assertOwnId((id) => compactionWorkflowId(ids, Number(id.split('/').at(-1))));
   const fewer = hasFewerSteps();
   const page = new CompactionPage(!fewer);
-  // A commit of a backfill takes a slot and the time that live sessions leave to backfills.
-  const lastAnswerCommits = fewer && !isOfBackfill(workflowInfo().taskQueue);
-  const run: CompactionRun = { ids, reason, force, settles, lastAnswerCommits, page, answers: [] };
+  const run: CompactionRun = { ids, reason, force, settles, lastAnswerCommits: fewer, page, answers: [] };
   try {
     const plan = input.plan ?? (await makePlan(input));
     if ('nothing' in plan) {

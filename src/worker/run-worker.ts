@@ -180,9 +180,12 @@ function steps(
   const { model, metrics } = settings;
   const { db, llm, backfill } = taskQueues(settings.queuePrefix);
   const { databaseSteps, backfillSteps, backfillShare, modelCalls } = limitsOf(settings);
-  const dependencies = dependenciesOf(roles, settings, pool, connection);
+  const throttle = new BackfillThrottle(backfillShare, backfillSteps);
+  const dependencies = {
+    ...dependenciesOf(roles, settings, pool, connection),
+    ...(roles.has('database') && roles.has('backfill') ? { throttle } : {}),
+  };
   const counted = metrics ? [attemptMetrics(metrics)] : [];
-  const throttle = new BackfillThrottle(backfillShare);
   const served: WorkerOptions[] = [];
   if (roles.has('database'))
     served.push({
