@@ -34,6 +34,8 @@ function resultOf(error: unknown): string {
 
 /** Live sessions count as active until this many milliseconds after their last step. */
 const recentMs = 2_000;
+/** So few that live sessions which become active find the process nearly free. */
+const mostUnslotted = 4;
 /** Must stay below the heartbeat timeout of a step. */
 const longestRestMs = 2_500;
 
@@ -47,23 +49,20 @@ export class BackfillThrottle {
   private working = 0;
   private readonly waiting: (() => void)[] = [];
 
-  /** `share` is above 0 and at most 1; `slots` are those of the backfill's steps. */
-  constructor(
-    private readonly share: number,
-    private readonly slots: number,
-  ) {}
+  /** `share` is above 0 and at most 1. */
+  constructor(private readonly share: number) {}
 
   private get isLive(): boolean {
     return performance.now() - this.liveAt < recentMs;
   }
 
   /**
-   * Does work of the backfill outside its slots, as much at a time as in them. Null, and nothing is done, if live sessions are
-   * active, also once the work's turn comes.
+   * Does work of the backfill outside its slots. Null, and nothing is done, if live sessions are active, also once the work's turn
+   * comes.
    */
   async whileQuiet<Result>(work: () => Promise<Result>): Promise<Result | null> {
     if (this.isLive) return null;
-    if (this.working >= this.slots) await new Promise<void>((resolve) => this.waiting.push(resolve));
+    if (this.working >= mostUnslotted) await new Promise<void>((resolve) => this.waiting.push(resolve));
     else this.working++;
     try {
       return this.isLive ? null : await work();

@@ -180,7 +180,7 @@ function steps(
   const { model, metrics } = settings;
   const { db, llm, backfill } = taskQueues(settings.queuePrefix);
   const { databaseSteps, backfillSteps, backfillShare, modelCalls } = limitsOf(settings);
-  const throttle = new BackfillThrottle(backfillShare, backfillSteps);
+  const throttle = new BackfillThrottle(backfillShare);
   const dependencies = {
     ...dependenciesOf(roles, settings, pool, connection),
     ...(roles.has('database') && roles.has('backfill') ? { throttle } : {}),

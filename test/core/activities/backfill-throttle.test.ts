@@ -25,13 +25,13 @@ async function answered(
 }
 
 test('without live sessions a backfill step is not delayed', async () => {
-  const throttle = new BackfillThrottle(0.25, 1);
+  const throttle = new BackfillThrottle(0.25);
   expect(await answered(throttle.backfill, 40)).toBe(40);
   expect(await answered(throttle.backfill, 40)).toBe(40);
 });
 
 test('with live sessions a backfill uses a quarter of the time and pauses at most 2.5 s; live steps never pause', async () => {
-  const throttle = new BackfillThrottle(0.25, 1);
+  const throttle = new BackfillThrottle(0.25);
   expect(await answered(throttle.live, 10)).toBe(10);
   expect(await answered(throttle.backfill, 40)).toBe(160);
   expect(await answered(throttle.live, 10)).toBe(10);
@@ -39,7 +39,7 @@ test('with live sessions a backfill uses a quarter of the time and pauses at mos
 });
 
 test('a failed step also pauses and keeps its failure', async () => {
-  const throttle = new BackfillThrottle(0.25, 1);
+  const throttle = new BackfillThrottle(0.25);
   await answered(throttle.live, 10);
   const fails = () => elapse(40).then(() => Promise.reject(new Error('gone')));
   const { execute } = throttle.backfill({} as never).inbound!;
@@ -51,38 +51,41 @@ test('a failed step also pauses and keeps its failure', async () => {
 });
 
 test('with a share of 1 it never pauses', async () => {
-  const throttle = new BackfillThrottle(1, 1);
+  const throttle = new BackfillThrottle(1);
   await answered(throttle.live, 10);
   expect(await answered(throttle.backfill, 40)).toBe(40);
 });
 
 test('after the live work a backfill runs at full speed again', async () => {
-  const throttle = new BackfillThrottle(0.25, 1);
+  const throttle = new BackfillThrottle(0.25);
   await answered(throttle.live, 10);
   await vi.advanceTimersByTimeAsync(3_000);
   expect(await answered(throttle.backfill, 40)).toBe(40);
 });
 
-test('work outside the slots runs one after another, and not at all once live sessions are active', async () => {
-  const throttle = new BackfillThrottle(0.25, 1);
+test('of work outside the slots, four run at once, and none once live sessions are active', async () => {
+  const throttle = new BackfillThrottle(0.25);
   let running = 0;
+  let most = 0;
   const work = async () => {
-    expect(++running).toBe(1);
+    most = Math.max(most, ++running);
     await elapse(40);
     return running--;
   };
-  const results = Promise.all([1, 2, 3].map(() => throttle.whileQuiet(work)));
+  const results = Promise.all(Array.from({ length: 10 }, () => throttle.whileQuiet(work)));
+  // While the second four run.
   await vi.advanceTimersByTimeAsync(60);
-  // While the second one runs.
   const live = throttle.live({} as never).inbound!.execute!({ args: [], headers: {} }, () => elapse(1));
   await vi.runAllTimersAsync();
   await live;
-  expect(await results).toEqual([1, 1, null]);
+  expect((await results).map((one) => one !== null)).toEqual([...Array(8).fill(true), false, false]);
+  expect(most).toBe(4);
   expect(await throttle.whileQuiet(work)).toBeNull();
 });
 
 test('work outside the slots that fails leaves its place', async () => {
-  const throttle = new BackfillThrottle(0.25, 1);
-  await expect(throttle.whileQuiet(() => Promise.reject(new Error('gone')))).rejects.toThrow('gone');
+  const throttle = new BackfillThrottle(0.25);
+  const fails = () => throttle.whileQuiet(() => Promise.reject(new Error('gone')));
+  for (let time = 0; time < 5; time++) await expect(fails()).rejects.toThrow('gone');
   expect(await throttle.whileQuiet(() => Promise.resolve('done'))).toBe('done');
 });

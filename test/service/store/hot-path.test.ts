@@ -1,6 +1,5 @@
 /**
- * The calls for which an agent waits: an append is one database transaction and one signal, a context one statement, for any
- * length of the session. Cached facts of a session are never used once they are outdated.
+ * The calls for which an agent waits: an append is one statement, a context another one, for any length of the session. Cached facts of a session are never used once they are outdated.
  */
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -73,12 +72,24 @@ describe('on a session that this process has seen', () => {
       await palimpsest.sync({ session, messages, policy });
       const more = [...messages, ...talk(2)];
       const sync = () => palimpsest.sync({ session, messages: more, onEdit: 'fork' });
-      // The session and the beginning that is known, at the same time; the turn with its list; the context.
-      const turn = ['begin', 'select', 'with', 'insert', 'commit'];
-      expect(await statements(sync)).toEqual(['select', 'select', ...turn, 'with']);
+      // The turn with its list; the context.
+      expect(await statements(sync)).toEqual(['with', 'with']);
+      // The session and the beginning that is known, at the same time; the context.
       expect(await statements(sync)).toEqual(['select', 'select', 'with']);
     },
   );
+
+  it('a list that goes on after the turn of another process is compared with the log', async () => {
+    const { palimpsest } = stack;
+    const session = 'list-elsewhere';
+    const said = talk(3);
+    await palimpsest.sync({ session, messages: said.slice(0, 1), policy: { contextWindow: 1_000_000 } });
+    const other = { tenant: stack.queuePrefix, session, turnId: 'other', messages: said.slice(1, 2) };
+    await appendTurn(elsewhere, other);
+    const { stored, throughSeq } = await palimpsest.sync({ session, messages: said });
+    expect(stored).toMatchObject({ fromSeq: 3, throughSeq: 3 });
+    expect(throughSeq).toBe(3);
+  });
 
   it('a turn that is repeated costs no more', async () => {
     const turn = { ...newSession(), turnId: '1', messages: talk(2) };
