@@ -100,7 +100,7 @@ async function synchronized(
   seen: Found | null,
 ): Promise<SyncedInPieces> {
   const shape = request.budget === undefined ? {} : { budget: request.budget };
-  const found = seen ?? (await find(connections, origin, list, request, shape));
+  const found = seen ?? (await placeOf(connections, origin, list, request, shape));
   const { target, common, edited } = found;
   const stored = await storeParts(connections, origin, found, list, request);
   const { context, pieces, ...read } = await readContextOf(connections, target.ids, shape);
@@ -130,6 +130,8 @@ function seenPlace(
   const seen = lastSeen(pool, ids);
   if (seen?.list === undefined || seen.row.continuedIn !== null) return null;
   const { row, version } = seen;
+  // Limits are checked in a transaction, which looks at everything.
+  if (row.policy.limits !== undefined) return null;
   const { items, digest } = seen.list;
   const isLonger = items < list.items.length && list.held.ofBeginnings[items - 1] === digest;
   if (!isLonger || list.instead.held > 0 || expectedSession !== ids.session) return null;
@@ -146,7 +148,7 @@ function seenPlace(
   return { target, common, parts, edited: null, isKnown: false, after };
 }
 
-async function find(
+async function placeOf(
   connections: Connections,
   origin: SessionIds,
   list: List,
