@@ -20,6 +20,8 @@ export interface Stack {
   settings: WorkerSettings;
   /** Starts (another) worker in this process. */
   work(): Promise<RunningWorker>;
+  /** Another client, with the memory of another process. */
+  elsewhere(): Promise<Palimpsest>;
   stop(): Promise<void>;
 }
 
@@ -66,18 +68,25 @@ export async function startStack({
   };
   if (worker) await work();
   // All tests on one server share its workflow ids; the tenant distinguishes them.
-  const palimpsest = await Palimpsest.connect({
-    databaseUrl: database.url,
-    eraserUrl: roles.eraserUrl,
-    temporal,
-    tenant: queuePrefix,
-    queuePrefix,
-  });
+  const clients: Palimpsest[] = [];
+  const connect = async () => {
+    const client = await Palimpsest.connect({
+      databaseUrl: database.url,
+      eraserUrl: roles.eraserUrl,
+      temporal,
+      tenant: queuePrefix,
+      queuePrefix,
+    });
+    clients.push(client);
+    return client;
+  };
+  const palimpsest = await connect();
   return {
     ...{ palimpsest, model, databaseUrl: database.url, ownerUrl, temporal, queuePrefix, settings, work },
+    elsewhere: connect,
     async stop() {
       await Promise.all(workers.map((running) => running.shutdown()));
-      await palimpsest.close();
+      await Promise.all(clients.map((client) => client.close()));
       await model.close();
       await database.drop();
     },

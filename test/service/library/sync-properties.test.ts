@@ -10,10 +10,12 @@ import { storedItems } from '../../support/sessions.js';
 
 let stack: Stack;
 let palimpsest: Palimpsest;
+let elsewhere: Palimpsest;
 
 beforeAll(async () => {
   stack = await startStack();
   ({ palimpsest } = stack);
+  elsewhere = await stack.elsewhere();
 });
 
 afterAll(() => stack.stop());
@@ -51,13 +53,15 @@ const replayed = (session: string): Promise<Json[]> => storedItems(palimpsest, s
 class Application {
   said: Item[] = [];
   list: Item[] = [];
+  /** The process that answers it, each with its own memory of the session. */
+  at: Palimpsest = palimpsest;
 
   constructor(private readonly session: string) {}
 
   async synchronized(): Promise<Synced<Item>> {
     const messages = this.list as SyncRequest['messages'];
     const request = { session: this.session, messages, policy, onEdit: 'fork' as const };
-    const synced = await palimpsest.sync<Item>(request);
+    const synced = await this.at.sync<Item>(request);
     expect(synced.throughSeq).toBe(this.said.length);
     expect(synced.context.tokens).toBeLessThanOrEqual(policy.contextWindow);
     return synced;
@@ -83,7 +87,8 @@ class Application {
 /** What happens between two calls. */
 type Event = 'nothing' | 'again' | 'replaced' | 'restarted' | 'read' | 'compacted';
 const events = fc.constantFrom<Event>('nothing', 'again', 'replaced', 'restarted', 'read', 'compacted');
-const step = fc.record({ turn, event: events, parts: fc.integer({ min: 1, max: 6 }) });
+const process = fc.integer({ min: 0, max: 1 });
+const step = fc.record({ turn, event: events, process, parts: fc.integer({ min: 1, max: 6 }) });
 
 test('every message is stored once, in order', async () => {
   let sessions = 0;
@@ -92,7 +97,8 @@ test('every message is stored once, in order', async () => {
     fc.asyncProperty(fc.array(step, { minLength: 8, maxLength: 16 }), async (steps) => {
       const session = `any-${sessions++}`;
       const application = new Application(session);
-      for (const { turn: messages, event, parts } of steps) {
+      for (const { turn: messages, event, process: number, parts } of steps) {
+        application.at = [palimpsest, elsewhere][number]!;
         for (let from = 0; from < messages.length; from += parts) {
           const { edited, context } = await application.says(messages.slice(from, from + parts));
           expect(edited).toBeNull();
@@ -101,7 +107,7 @@ test('every message is stored once, in order', async () => {
         }
         if (event === 'compacted') await palimpsest.settled({ session });
         if (event === 'restarted')
-          application.list = (await palimpsest.sync<Item>({ session, messages: [] })).context.messages;
+          application.list = (await application.at.sync<Item>({ session, messages: [] })).context.messages;
         if (event === 'read') application.list = (await palimpsest.context<Item>({ session })).messages;
       }
       expect(await replayed(session)).toEqual(application.said);
@@ -115,13 +121,14 @@ test('every message is stored once, in order', async () => {
 test('a caller that goes back goes on in a fork, which has every message once', async () => {
   let sessions = 0;
   let forks = 0;
-  const back = fc.record({ turn, event: events, questions: fc.integer({ min: 0, max: 2 }) });
+  const back = fc.record({ turn, event: events, process, questions: fc.integer({ min: 0, max: 2 }) });
   await fc.assert(
     fc.asyncProperty(fc.array(back, { minLength: 10, maxLength: 16 }), async (steps) => {
       const session = `back-${sessions++}`;
       const application = new Application(session);
       let inUse = session;
-      for (const { turn: messages, event, questions } of steps) {
+      for (const { turn: messages, event, process: number, questions } of steps) {
+        application.at = [palimpsest, elsewhere][number]!;
         const isBack = questions > 0 && application.goesBack(questions);
         // The same question again would be the list that the session has.
         const [question, ...rest] = messages;

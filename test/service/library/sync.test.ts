@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SyncRequest } from '../../../src/contract/sync.js';
 import type { FormatName } from '../../../src/conversation/format-names.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
-import { Palimpsest } from '../../../src/library/palimpsest.js';
+import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import { failure } from '../../conformance/case.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import { storedItems } from '../../support/sessions.js';
@@ -325,27 +325,17 @@ test('an empty list stores nothing and answers the context', async () => {
 
 test('what a context shows in place of a missing result is known to other processes too', async () => {
   const session = 'shown-elsewhere';
-  const elsewhere = await Palimpsest.connect({
-    ...{ databaseUrl: stack.databaseUrl, temporal: stack.temporal },
-    ...{ tenant: stack.queuePrefix, queuePrefix: stack.queuePrefix },
-  });
-  try {
-    const call = { id: 'c', type: 'function', function: { name: 'look', arguments: '{}' } };
-    const said = [user('Look.'), { role: 'assistant', content: null, tool_calls: [call] }] as Messages;
-    await palimpsest.sync({ session, messages: said });
-    // Another process answers the context, in which the call has a result that nobody sent.
-    const { context } = await elsewhere.sync<Json>({ session, messages: [] });
-    expect(context.messages).toHaveLength(3);
-    const result = { role: 'tool', tool_call_id: 'c', content: 'Found.' };
-    const { stored } = await palimpsest.sync({
-      session,
-      messages: [...context.messages, result] as Messages,
-    });
-    expect(stored).toMatchObject({ fromSeq: 3, throughSeq: 3 });
-    expect(await replayed(session)).toEqual([...said, result]);
-  } finally {
-    await elsewhere.close();
-  }
+  const elsewhere = await stack.elsewhere();
+  const call = { id: 'c', type: 'function', function: { name: 'look', arguments: '{}' } };
+  const said = [user('Look.'), { role: 'assistant', content: null, tool_calls: [call] }] as Messages;
+  await palimpsest.sync({ session, messages: said });
+  // Another process answers the context, in which the call has a result that nobody sent.
+  const { context } = await elsewhere.sync<Json>({ session, messages: [] });
+  expect(context.messages).toHaveLength(3);
+  const result = { role: 'tool', tool_call_id: 'c', content: 'Found.' };
+  const { stored } = await palimpsest.sync({ session, messages: [...context.messages, result] as Messages });
+  expect(stored).toMatchObject({ fromSeq: 3, throughSeq: 3 });
+  expect(await replayed(session)).toEqual([...said, result]);
 });
 
 describe('a list that says the same in another form', () => {
