@@ -39,12 +39,12 @@ test('after any number of compactions the journal is within its room, and every 
     expect(tokensAfter).toBeLessThanOrEqual(conversation.limits.contextTarget);
     expect(snapshot).not.toContain(leftOutLine);
     expect(textsIn(conversation)).toHaveLength(layersIn(conversation).length);
-    for (const text of textsIn(conversation)) expect(text).toMatch(/#\d+: Request \d+/);
+    for (const text of textsIn(conversation)) expect(text).toMatch(/^- Request \d+.*\[m\d+\]$/m);
     earlier.push(snapshot ?? '');
   }
   expect(earlier.length).toBeGreaterThan(70);
   expect(layersIn(conversation).length).toBeGreaterThan(2);
-  expect(textsIn(conversation)[0]).toContain(/#\d+: Request \d+/.exec(earlier[0]!)![0]);
+  expect(textsIn(conversation)[0]).toContain(/^- Request \d+/m.exec(earlier[0]!)![0]);
   const merged = earlier.filter((text, at) => at > 0 && !text.startsWith(earlier[at - 1]!));
   expect(merged.length).toBeGreaterThan(5);
   expect(merged.length).toBeLessThan(earlier.length / 4);
