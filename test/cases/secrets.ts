@@ -64,8 +64,9 @@ const awsId = (seed: string) => join('AK', 'IA', base32(seed, 16));
 const github = (seed: string) => join('gh', 'p_', alnum(seed, 36));
 const rsa = pem('RSA ', 'rsa');
 const ssh = pem('OPENSSH ', 'ssh');
+// Its claims are in no payload of Temporal, which a log has in base64 too.
 const jwt = join(
-  ...[url64({ alg: 'HS256', typ: 'JWT' }), '.', url64({ sub: '4711', name: 'Ada', exp: 1_893_456_000 }), '.'],
+  ...[url64({ alg: 'HS256', typ: 'JWT' }), '.', url64({ zqclaim: 'zq4711vxkw' }), '.'],
   alnum('jwt', 43),
 );
 const hidden = github('hidden');
