@@ -212,6 +212,7 @@ test('a backfill ends although it cannot find out the outcome of a compaction of
       ...{ concurrency: 1, spendLimit: null, spent: 0 },
     }),
     selectSessions: () => ({ sessions: [{ session, generation: 0, incarnation: null }], more: false }),
+    planSessions: () => [null],
     // As a step does whose retries have run out.
     followCompactions: () => {
       throw ApplicationFailure.nonRetryable('down', 'Temporal.Unavailable');
