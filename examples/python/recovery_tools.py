@@ -24,7 +24,7 @@ def call_recovery_tool(palimpsest, session, name, arguments):
     except Failure as failure:
         if failure.type not in ("Input.Invalid", "Store.SessionNotFound"):
             raise
-        answer = {"error": f"{failure.type}: {failure.detail}", "hint": failure.hint}
+        answer = {"error": f"{failure.type}: {failure.detail}", "hint": failure.hint or "Correct the call."}
     return json.dumps(answer, ensure_ascii=False)
 
 
