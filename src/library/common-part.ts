@@ -1,5 +1,6 @@
 /** Finds what a list and a log have in common: the list is a log, a context, or a part of one, and what came since. */
 import type { ContextShape } from '../contract/context.js';
+import { noResult } from '../context/view/projection.js';
 import { orSmallest } from '../contract/smallest-context.js';
 import type { Json } from '../conversation/message.js';
 import type { ShownUnit } from '../formats/format.js';
@@ -56,9 +57,15 @@ export async function compare(
   if (list.items.length === 0) return wholeList({ items: 0, throughSeq: lastSeq });
   const query = reading(connections.pool, row);
   const common = await alongLog(query, row, list, known ?? nothing);
-  if (common.throughSeq >= lastSeq) return wholeList(common);
-
   const instructions = leadingInstructions(list.items);
+  if (common.throughSeq >= lastSeq) {
+    const next = list.items[common.items];
+    if (next === undefined || !JSON.stringify(next).includes(noResult)) return wholeList(common);
+    // A context has results that nobody sent after the last call of the log.
+    const shown = await shownPart(connections, row, list, instructions, shape);
+    const isLonger = shown.common?.throughSeq === lastSeq && shown.common.items > common.items;
+    return wholeList(isLonger ? shown.common! : common);
+  }
   const areOthers = common.items < instructions;
   let reached = common;
   /** Whether the list goes on to the end of the log from there. */

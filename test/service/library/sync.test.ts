@@ -338,18 +338,22 @@ test('what a context shows in place of a missing result is known to other proces
   expect(await replayed(session)).toEqual([...said, result]);
 });
 
-test('what a context shows in place of a missing result is no message of the list', async () => {
-  const session = 'read-between';
-  const call = { id: 'c', type: 'function', function: { name: 'look', arguments: '{}' } };
-  const said = [user('Look.'), { role: 'assistant', content: null, tool_calls: [call] }] as Messages;
-  await palimpsest.sync({ session, messages: said });
-  const { messages } = await palimpsest.context<Json>({ session });
-  expect(messages).toHaveLength(3);
-  const result = { role: 'tool', tool_call_id: 'c', content: 'Found.' };
-  const { throughSeq } = await palimpsest.sync({ session, messages: [...messages, result] as Messages });
-  expect(throughSeq).toBe(3);
-  expect(await replayed(session)).toEqual([...said, result]);
-});
+test.each(['sync', 'appendTurn'] as const)(
+  'what a context shows in place of a missing result is no message, after %s',
+  async (by) => {
+    const session = `read-after-${by}`;
+    const call = { id: 'c', type: 'function', function: { name: 'look', arguments: '{}' } };
+    const said = [user('Look.'), { role: 'assistant', content: null, tool_calls: [call] }] as ChatMessage[];
+    if (by === 'sync') await palimpsest.sync({ session, messages: said });
+    else await palimpsest.appendTurn({ session, turnId: 't', messages: said });
+    const { messages } = await palimpsest.context<Json>({ session });
+    expect(messages).toHaveLength(3);
+    const result = { role: 'tool', tool_call_id: 'c', content: 'Found.' };
+    const list = [...messages, result] as Messages;
+    expect((await palimpsest.sync({ session, messages: list })).throughSeq).toBe(3);
+    expect(await replayed(session)).toEqual([...said, result]);
+  },
+);
 
 describe('a list that says the same in another form', () => {
   test.each<[string, FormatName, Json[], Json[]]>([
