@@ -353,21 +353,3 @@ function isDeep(text: string): boolean {
 /** A value as text, for keys of maps and for messages. */
 export const asText = (value: Json | undefined): string =>
   typeof value === 'object' ? JSON.stringify(value) : String(value);
-
-/** Whether two values have the same JSON text. */
-export function isSameJson(one: Json, other: Json): boolean {
-  if (one === other) return true;
-  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null) return false;
-  if (Array.isArray(one) || Array.isArray(other))
-    return (
-      Array.isArray(one) &&
-      Array.isArray(other) &&
-      one.length === other.length &&
-      one.every((value, index) => isSameJson(value, other[index]!))
-    );
-  const [names, others] = [Object.keys(one), Object.keys(other)];
-  return (
-    names.length === others.length &&
-    names.every((name, index) => name === others[index] && isSameJson(one[name]!, other[name]!))
-  );
-}

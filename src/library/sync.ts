@@ -1,10 +1,10 @@
 /** Finds what is new in a list that a caller holds, stores it once, and answers the context. */
+import { isDeepStrictEqual } from 'node:util';
 import type { ContextShape } from '../contract/context.js';
 import { continuationId } from '../contract/continuation.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
 import { readInstant } from '../conversation/instant.js';
-import { isSameJson } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 import { turnToCount } from '../intake/count.js';
@@ -426,7 +426,7 @@ async function noteHeld(
   if (throughSeq !== null) noteList(held, throughSeq);
   const messages = context.messages as unknown as Json[];
   // Seen faster than the same digest.
-  const shown = isSameJson(messages, held.items as Json[]) ? held : await heldOf(messages);
+  const shown = isDeepStrictEqual(messages, held.items) ? held : await heldOf(messages);
   const unchanged = shown.ofBeginnings.at(-1) === held.ofBeginnings.at(-1);
   if (!unchanged) noteList(shown, session.nextSeq - 1);
   if (lists.length > 0) await noteLists(reading(pool, session), session, lists);

@@ -193,7 +193,7 @@ export function useMastraServer() {
     /** The stack of the API. */
     stack: () => server.stack,
     connect: () => HttpPalimpsest.connect({ url: server.api.address, token: server.token }),
-    /** What was said in the session. */
+    /** The messages of a session, as they were stored. */
     async replayed(session: string): Promise<string[]> {
       return (await storedItems(server.stack.palimpsest, session)).map((item) => saidBy(item as Item));
     },

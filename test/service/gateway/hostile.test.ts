@@ -37,7 +37,7 @@ describe('a body that looks like a request stays a body', () => {
     socket.write(`${method} /v1/models HTTP/1.1\r\nHost: ${host}\r\n${rest}`);
     await once(socket, 'data');
     socket.destroy();
-    // The next request uses the same connection to the bench.upstream.
+    // The next request uses the same connection to the upstream.
     await send(`${address}/v1/next`, { method: 'GET' });
     expect(bench.upstream.requests.map(({ method, url }) => `${method} ${url}`)).toEqual([
       `${method} /v1/models`,
