@@ -267,6 +267,33 @@ function prolonged(run: number, found: number, unit: number): number | null {
   return found === run || found === MARK ? run : null;
 }
 
+const isSurrogate = (unit: number): boolean => unit >= 0xd800 && unit <= 0xdfff;
+
+/** False if no run has both characters of the text, the one before `at` and the one there. */
+function mayJoin(text: string, at: number, classes: Uint8Array): boolean {
+  const [before, unit] = [text.charCodeAt(at - 1), text.charCodeAt(at)];
+  if (isSurrogate(before) || isSurrogate(unit)) return true;
+  const [one, other] = [classes[before], classes[unit]];
+  if (one === DIGIT || other === DIGIT) return false;
+  if (one === other || one === MARK || other === MARK) return true;
+  return (one === OTHER && isLineEnd(unit)) || (isLineEnd(before) && unit === SLASH);
+}
+
+/** A run above {@link RUN_LIMIT} covers one of the places that lie this far apart. Only the characters around them are read. */
+function mayHaveLongRun(text: string): boolean {
+  if (text.length <= RUN_LIMIT) return false;
+  const classes = classTable();
+  for (let place = RUN_LIMIT; place < text.length; place += RUN_LIMIT) {
+    let from = place;
+    let through = place;
+    while (through - from < RUN_LIMIT && from > 0 && mayJoin(text, from, classes)) from--;
+    while (through - from < RUN_LIMIT && through + 1 < text.length && mayJoin(text, through + 1, classes))
+      through++;
+    if (through - from >= RUN_LIMIT) return true;
+  }
+  return false;
+}
+
 /**
  * Splits the text into slices, in order and without gaps, so that no slice has an unbroken run above {@link RUN_LIMIT}.
  * Encoders first split text into words, numbers, punctuation and white space, then merge inside each piece at quadratic cost:
@@ -275,7 +302,7 @@ function prolonged(run: number, found: number, unit: number): number | null {
  * Takes linear time; a surrogate pair is never cut. @internal Tests join the slices.
  */
 export function* unbrokenRunsSplit(text: string): Generator<string> {
-  if (text.length <= RUN_LIMIT) {
+  if (!mayHaveLongRun(text)) {
     yield text;
     return;
   }
