@@ -2,8 +2,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { PalimpsestClient } from '../contract/client.js';
 import type { SyncRequest } from '../contract/sync.js';
+import { afterOthers, inTurn } from '../contention.js';
 import { invalid, isFailure } from '../errors.js';
-import { afterOthers, heldContext, type HeldRequest, inTurn } from './held.js';
+import { heldContext, type HeldRequest, isEdited } from './held.js';
 import { checkAdapterOptions, optionRules } from './options.js';
 
 export interface PalimpsestMemoryOptions {
@@ -185,7 +186,7 @@ export class PalimpsestProcessor {
     };
     if (run.isWhole) return inTurn(client, run.session, () => store(said, { onEdit }));
     await inTurn(client, run.session, () =>
-      afterOthers(run.session, async (attempt) => {
+      afterOthers(run.session, isEdited, async (attempt) => {
         if (attempt > 1) run.context = await this.held(run.session);
         await store([...run.context, ...said.slice(begun)]);
       }),

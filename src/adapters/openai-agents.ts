@@ -11,8 +11,9 @@ import type { PalimpsestClient } from '../contract/client.js';
 import { callRecoveryTool, recoveryTools } from '../contract/recovery-tools.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
 import { continuationId } from '../contract/continuation.js';
+import { afterOthers, inTurn } from '../contention.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
-import { afterOthers, heldContext, type HeldRequest, inTurn } from './held.js';
+import { heldContext, type HeldRequest, isEdited } from './held.js';
 import { checkAdapterOptions, optionRules, policyOfAgent } from './options.js';
 
 export interface PalimpsestSessionOptions {
@@ -174,7 +175,7 @@ export class PalimpsestSession implements Session {
   /** Stores items after the whole log, whoever else adds to it. */
   private append(items: readonly AgentInputItem[]): Promise<Synced<ResponsesItem, string> | null> {
     if (items.length === 0) return this.present();
-    return afterOthers(this.session, async () => {
+    return afterOthers(this.session, isEdited, async () => {
       const present = await this.present();
       if (present === null) return this.store(items);
       // Items that another call removes meanwhile must not be stored again.

@@ -4,6 +4,7 @@ import type { ContextShape } from '../contract/context.js';
 import { continuationId } from '../contract/continuation.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { Synced, SyncOrText } from '../contract/sync.js';
+import { afterOthers, inTurn } from '../contention.js';
 import { readInstant } from '../conversation/instant.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
@@ -29,8 +30,8 @@ import type { Connections } from './connections.js';
 import { type FoundContext, readContextOf } from './context.js';
 import { type Held, heldItems, heldOf, type List, loggedItems, readList } from './held-list.js';
 
-/** Number of times that other writers of the session may come first. */
-const attempts = 20;
+/** Number of names that a new fork may find taken. */
+const mostNames = 20;
 
 /** Items that one turn takes: a turn has a limit, and an item may be several messages. */
 const mostInTurn = 2_500;
@@ -76,14 +77,9 @@ export async function sync(
   checkUsage(request.usage);
   if (request.at !== undefined) readInstant(request.at);
   const list = await readList({ messages, instead });
-  for (let attempt = 1; ; attempt++) {
-    try {
-      const seen = attempt === 1 ? seenPlace(connections, ids, list, request) : null;
-      return await synchronized(connections, ids, list, request, seen);
-    } catch (error) {
-      if (!isOvertaken(error) || attempt === attempts) throw error;
-    }
-  }
+  return afterOthers(ids.session, isOvertaken, (attempt) =>
+    synchronized(connections, ids, list, request, attempt === 1),
+  );
 }
 
 /** Another call has stored, moved or erased something; `Store.TurnConflict`: the same list with other ids. */
@@ -97,12 +93,18 @@ async function synchronized(
   origin: SessionIds,
   list: List,
   request: Request,
-  seen: Found | null,
+  isFirst: boolean,
 ): Promise<SyncedInPieces> {
   const shape = request.budget === undefined ? {} : { budget: request.budget };
-  const found = seen ?? (await placeOf(connections, origin, list, request, shape));
+  const place = async () => {
+    const seen = isFirst ? seenPlace(connections, origin, list, request) : null;
+    const found = seen ?? (await placeOf(connections, origin, list, request, shape));
+    return { found, stored: await storeParts(connections, origin, found, list, request) };
+  };
+  const { found, stored } = await (list.items.length === 0
+    ? place()
+    : inTurn(connections.pool, JSON.stringify([origin.tenant, origin.session]), place));
   const { target, common, edited } = found;
-  const stored = await storeParts(connections, origin, found, list, request);
   const { context, pieces, ...read } = await readContextOf(connections, target.ids, shape);
   const throughSeq = stored?.stored.throughSeq ?? Math.max(target.lastSeq, common.throughSeq);
   const isNoted = stored !== null || found.isKnown;
@@ -356,7 +358,7 @@ async function continued(
       return { tenant: origin.tenant, session: to };
     } catch (error) {
       // The platform has a session of this name.
-      if (!isFailure(error, 'Input.Invalid') || error.path !== 'to' || step === attempts) throw error;
+      if (!isFailure(error, 'Input.Invalid') || error.path !== 'to' || step === mostNames) throw error;
     }
   }
 }

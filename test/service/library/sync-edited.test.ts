@@ -310,6 +310,33 @@ describe("with onEdit 'append'", () => {
     const texts = (await replayed(session)).map((item) => (item as unknown as ChatMessage).content);
     expect(texts.slice(1).sort()).toEqual(names.sort());
   });
+
+  test.each([
+    ['one process', 1],
+    ['two processes', 2],
+  ])('all that eight callers of %s store turn by turn is in the log once', async (_, processes) => {
+    const session = `append-turns-${processes}`;
+    const others = await Promise.all(Array.from({ length: processes - 1 }, () => stack.elsewhere()));
+    const clients = [palimpsest, ...others];
+    const said: string[][] = [];
+    const callers = Array.from({ length: 8 }, async (_unused, caller) => {
+      const client = clients[caller % processes]!;
+      let held: ChatMessage[] = [];
+      for (let turn = 1; turn <= 12; turn++) {
+        const names = ['Question', 'Answer'].map(
+          (name) => `${name} ${turn} of ${caller}: ${'word '.repeat(40)}`,
+        );
+        said.push(names);
+        const messages = [...held, user(names[0]!), assistant(names[1]!)];
+        const { context } = await client.sync<ChatMessage>({ session, messages, policy, onEdit: 'append' });
+        held = context.messages;
+      }
+    });
+    await Promise.all(callers);
+    const log = (await replayed(session)).map((item) => (item as unknown as ChatMessage).content as string);
+    expect([...log].sort()).toEqual(said.flat().sort());
+    for (const [question = '', answer] of said) expect(log[log.indexOf(question) + 1]).toBe(answer);
+  });
 });
 
 test('a list that cannot be stored makes no fork, also of a session that goes on in one', async () => {
