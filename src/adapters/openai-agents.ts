@@ -84,6 +84,7 @@ export class PalimpsestSession implements Session {
   }
 
   async addItems(items: AgentInputItem[]): Promise<void> {
+    checkItems(items);
     const added = items.filter((item) => !isOfContext(item)).map(storable);
     await this.inTurn(() => this.append(added.slice(this.takeOffered(added))));
   }
@@ -239,6 +240,14 @@ const rules = {
   policy: optionRules.object,
   recoveryTools: optionRules.flag,
 };
+
+/** JavaScript may give anything. */
+function checkItems(items: unknown): void {
+  if (!Array.isArray(items)) throw invalid('items must be an array of items', 'items');
+  for (const [index, item] of items.entries())
+    if (typeof item !== 'object' || item === null || Array.isArray(item))
+      throw invalid(`items[${index}] must be an item, an object`, `items[${index}]`);
+}
 
 const otherApi = () =>
   invalid(

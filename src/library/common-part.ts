@@ -203,7 +203,9 @@ async function shownPart(
   const begin = leadingInstructions(messages);
   let count = 0;
   while (begin + count < digests.length && digests[begin + count] === ofItems[instructions + count]) count++;
-  for (; count > 0; count--) {
+  // A context shows no empty message: one that shows nothing else stands for the whole log all the same.
+  const least = begin === digests.length ? 0 : 1;
+  for (; count >= least; count--) {
     const throughSeq = seqs[begin + count];
     if (typeof throughSeq === 'number') return { common: { items: instructions + count, throughSeq }, ours };
   }

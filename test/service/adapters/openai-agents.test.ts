@@ -424,6 +424,45 @@ describe('a session', () => {
     await expect(run).rejects.toMatchObject({ type: 'Input.Invalid', path: 'model' });
   });
 
+  test.each<[path: string, items: unknown]>([
+    ['items', 'Hello.'],
+    ['items[1]', [{ role: 'user', content: 'Hello.' }, null]],
+    ['items[0]', ['Hello.']],
+  ])('refuses wrong %s', async (path, items) => {
+    const session = new PalimpsestSession({ client, session: 'wrong-items', policy });
+    const added = session.addItems(items as AgentInputItem[]);
+    await expect(added).rejects.toMatchObject({ type: 'Input.Invalid', path });
+    expect(await session.getItems()).toEqual([]);
+  });
+
+  test.each<[name: string, item: AgentInputItem]>([
+    ['message', { role: 'user', content: '' }],
+    ['text', { role: 'user', content: [{ type: 'input_text', text: '' }] }],
+    ['answer', { role: 'assistant', status: 'completed', content: [{ type: 'output_text', text: '' }] }],
+  ])('that begins with an empty %s goes on', async (name, empty) => {
+    const id = `empty-${name}`;
+    const added: AgentInputItem[] = [
+      empty,
+      { role: 'user', content: 'One.' },
+      { role: 'user', content: 'Two.' },
+    ];
+    for (const item of added) await new PalimpsestSession({ client, session: id, policy }).addItems([item]);
+    expect(await replayed(id)).toEqual(added.map(comparable));
+    const session = new PalimpsestSession({ client: await connect(), session: id, policy });
+    const { callModelInputFilter } = session;
+    await lookingTwice().runner.run(agent, 'Three.', { session, callModelInputFilter });
+    expect((await replayed(id))[3]).toMatchObject({ role: 'user', content: 'Three.' });
+  });
+
+  test('has the empty question of its first run', async () => {
+    const session = new PalimpsestSession({ client, session: 'empty-run', policy });
+    const { callModelInputFilter } = session;
+    for (const text of ['', 'Hello.'])
+      await lookingTwice().runner.run(agent, text, { session, callModelInputFilter });
+    const asked = (await replayed('empty-run')).filter((item) => (item as { role?: string }).role === 'user');
+    expect(asked).toMatchObject(['', 'Hello.'].map((content) => ({ role: 'user', content })));
+  });
+
   test('names the fork in which it goes on, and so does its status', async () => {
     const session = new PalimpsestSession({ client, session: 'moved', policy });
     expect(await session.sessionInUse()).toBe('moved');
