@@ -150,10 +150,9 @@ function sentOf<Message extends SentMessage>(messages: readonly Message[]): Mess
   const plain = JSON.parse(JSON.stringify(messages, withoutBytes)) as (Message & { content?: unknown })[];
   return plain.flatMap((message) => {
     const { role, content } = message;
-    if (!Array.isArray(content)) return content === '' ? [] : [message];
+    if (role === 'assistant' && saysNothing(content)) return [];
+    if (role !== 'tool' || !Array.isArray(content)) return [message];
     const parts = content as Part[];
-    if (role === 'assistant' && parts.every(isBlank)) return [];
-    if (role !== 'tool') return parts.length === 0 ? [] : [message];
     // A chat has the answer to a request for approval and the result of the call in one message, a run in two.
     const isResponse = ({ type }: Part) => type === 'tool-approval-response';
     return [parts.filter(isResponse), parts.filter((part) => !isResponse(part))]
@@ -162,7 +161,10 @@ function sentOf<Message extends SentMessage>(messages: readonly Message[]): Mess
   });
 }
 
-const isBlank = ({ type, text }: Part): boolean => type === 'text' && text === '';
+/** A chat has no answer of a model that says nothing. */
+const saysNothing = (content: unknown): boolean =>
+  content === '' ||
+  (Array.isArray(content) && (content as Part[]).every(({ type, text }) => type === 'text' && text === ''));
 
 /** Bytes become base64, which the SDK takes as well. */
 function withoutBytes(this: unknown, key: string, value: unknown): unknown {

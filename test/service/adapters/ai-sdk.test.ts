@@ -68,6 +68,32 @@ function chatWith(name: string, sdk: typeof version6, steps: typeof steps6): App
   };
 }
 
+/** A model with one answer. */
+function answering(name: string, text: string): version6.LanguageModel {
+  const isOld = name === '5';
+  const model = {
+    specificationVersion: isOld ? 'v2' : 'v3',
+    ...{ provider: 'scripted', modelId: 'scripted', supportedUrls: {} },
+    doGenerate: async () => ({
+      content: [{ type: 'text', text }],
+      finishReason: isOld ? 'stop' : { unified: 'stop', raw: 'stop' },
+      usage: isOld
+        ? { inputTokens: 10, outputTokens: 2, totalTokens: 12 }
+        : { inputTokens: { total: 10 }, outputTokens: { total: 2 } },
+      warnings: [],
+    }),
+  };
+  return model as unknown as version6.LanguageModel;
+}
+
+/** The texts of a session's log. */
+async function textsOf(session: string): Promise<string[]> {
+  const items = (await clients.replayed(session)) as unknown as { content: string | { text: string }[] }[];
+  return items.map(({ content }) =>
+    typeof content === 'string' ? content : content.map(({ text }) => text).join(''),
+  );
+}
+
 describe.each(versions)('version %s', (name, sdk, steps) => {
   test.each([
     ['generateText, and a list of model messages', agentWith],
@@ -229,6 +255,39 @@ describe.each(versions)('version %s', (name, sdk, steps) => {
     expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
     const roles = (await clients.replayed(session)).map((item) => (item as { role: string }).role);
     expect(roles.sort()).toEqual([...turns.map(() => 'assistant'), ...turns.map(() => 'user')]);
+  });
+
+  test('all that eight callers at once ask their memory and are answered is in the log once', async () => {
+    const session = `many-at-once-${name}`;
+    const used = [palimpsest, await clients.stack.elsewhere()];
+    const said: string[] = [];
+    const callers = Array.from({ length: 8 }, async (_, caller) => {
+      const client = used[caller % used.length]!;
+      for (let turn = 1; turn <= 6; turn++) {
+        const prompt = `Thank you, ${caller}, for ${turn}.`;
+        const model = answering(name, `You are welcome, ${caller}, for ${turn}.`);
+        const memory = steps({ client, session, policy, memory: true });
+        const { text } = await sdk.generateText({ model, prompt, maxRetries: 0, ...memory });
+        said.push(prompt, text);
+      }
+    });
+    await Promise.all(callers);
+    expect((await textsOf(session)).sort()).toEqual(said.sort());
+  });
+
+  test.each([
+    ['text', ''],
+    ['list of parts', []],
+    ['part', [{ type: 'text' as const, text: '' }]],
+  ])('an empty question, as a %s, is stored', async (kind, content) => {
+    const session = `empty-${kind}-${name}`;
+    for (const question of [content, 'Hello.', content]) {
+      const memory = steps({ client: palimpsest, session, policy, memory: true });
+      const model = answering(name, 'You are welcome.');
+      await sdk.generateText({ model, messages: [{ role: 'user', content: question }], ...memory });
+    }
+    const answer = 'You are welcome.';
+    expect(await textsOf(session)).toEqual(['', answer, 'Hello.', answer, '', answer]);
   });
 
   test('a step that was not prepared is refused', async () => {
