@@ -69,7 +69,9 @@ export function notThere(operations: readonly Operation[], method: string, url: 
   if (methods.length === 0)
     return new Refused(404, 'Input.Invalid', 'This path does not exist.', {
       path: 'url',
-      hint: '/openapi.json lists every operation.',
+      hint: path.includes('/v1/v1/')
+        ? 'Leave /v1 out of the URL that the client is given: the client adds it.'
+        : '/openapi.json lists every operation.',
     });
   const allow = methods.join(', ');
   return new Refused(

@@ -616,6 +616,7 @@ const ids: Wrong[] = [
 
 const paths: Wrong[] = [
   { what: 'a path that is not there', path: '/v1/session/here', status: 404, at: 'url', hint: /openapi/ },
+  { what: 'a path with /v1 twice', path: '/v1/v1/sessions', status: 404, at: 'url', hint: /Leave \/v1 out/ },
   { what: 'a path out of the API', path: '/v1/sessions/..%2f..%2fetc%2fpasswd', status: 405, at: 'method' },
   {
     what: 'a session named like a path out',
