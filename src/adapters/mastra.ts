@@ -70,7 +70,7 @@ interface RequestArgs<Message> extends Shared {
 
 interface ResultArgs<List> extends Shared {
   messageList: List;
-  result: { steps: Step[] };
+  result: { steps: Step[]; finishReason?: string | undefined };
 }
 
 type Message = Record<string, unknown>;
@@ -126,7 +126,8 @@ export class PalimpsestProcessor {
     result,
   }: ResultArgs<List>): Promise<List> {
     const run = runIn(state);
-    if (run === null) return messageList;
+    // After a failed request, the list lacks messages of the call. What the request had is stored.
+    if (run === null || result.finishReason === 'error') return messageList;
     const { aiV5, aiV6 = aiV5, aiV7 = aiV6 } = messageList.get.all;
     const conversion = run.version === 'v4' ? aiV7 : run.version === 'v3' ? aiV6 : aiV5;
     await this.store(run, await conversion.llmPrompt(), result.steps.at(-1));
@@ -139,10 +140,8 @@ export class PalimpsestProcessor {
     if (!memory || (said.some(isAnswer) && (await this.isWhole(session, said))))
       return { session, version: 'v2', isWhole: true, context: [], stored: [] };
     const context = await this.held(session);
-    // A call that was suspended, or failed and is made again, begins with messages that are stored.
-    let count = Math.min(context.length, said.length);
-    while (count > 0 && !saySame(context.slice(-count), said.slice(0, count))) count--;
-    return { session, version: 'v2', isWhole: false, context, stored: said.slice(0, count) };
+    const stored = isOpen(context, said) ? said : said.slice(0, commonLength(context, said));
+    return { session, version: 'v2', isWhole: false, context, stored };
   }
 
   /** Whether messages with answers are the whole list, which the session has but for its end. Stores that end. */
@@ -269,6 +268,30 @@ function storable(prompt: PromptMessage[]): Message[] {
 /** Mastra notes times in the provider options of messages. */
 const saySame = (ours: Message[], theirs: Message[]): boolean =>
   isDeepStrictEqual(withoutOptions(ours), withoutOptions(theirs));
+
+/** Number of messages with which a context ends and a call begins: the call was suspended, or failed before its first answer. */
+function commonLength(context: Message[], said: Message[]): number {
+  let count = Math.min(context.length, said.length);
+  while (count > 0 && !saySame(context.slice(-count), said.slice(0, count))) count--;
+  return count;
+}
+
+/** Whether a context ends with the messages of a call and steps with tools: the call failed before its last answer. */
+function isOpen(context: Message[], said: Message[]): boolean {
+  const end = context.findLastIndex((message) => !isStep(message)) + 1;
+  return (
+    context.at(-1)?.role === 'tool' &&
+    said.length <= end &&
+    saySame(context.slice(end - said.length, end), said)
+  );
+}
+
+/** Whether a message is an answer that calls tools, or has results. */
+const isStep = ({ role, content }: Message): boolean =>
+  role === 'tool' ||
+  (role === 'assistant' &&
+    Array.isArray(content) &&
+    (content as Message[]).some(({ type }) => type === 'tool-call'));
 
 const withoutOptions = (messages: Message[]): unknown =>
   JSON.parse(

@@ -30,7 +30,7 @@ interface Answer {
 
 interface Agent {
   generate(question: string, options?: object): Promise<Answer>;
-  stream(question: string): Promise<{ text: Promise<string> }>;
+  stream(question: string, options?: object): Promise<{ text: Promise<string> }>;
   network(question: string, options: object): Promise<AsyncIterable<{ type: string }>>;
   approveToolCallGenerate(call: object): Promise<Answer>;
 }

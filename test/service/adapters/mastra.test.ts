@@ -54,12 +54,12 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
   });
 
   /** Calls until it has looked at 60 orders. Requests in `failing` fail. */
-  function lookingOften(failing: number[] = []): ScriptedModel {
+  function lookingOften(failing: number[] = [], orders = 60): ScriptedModel {
     let order = 0;
     return new ScriptedModel((_, request) => {
       if (failing.includes(request)) throw new Error('The connection broke.');
       order++;
-      return order > 60 ? [text('All shipped.')] : [called(`c${order}`, order)];
+      return order > orders ? [text('All shipped.')] : [called(`c${order}`, order)];
     });
   }
 
@@ -92,6 +92,38 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
     await agent.generate('All orders?', often);
     expect(await replayed('again')).toEqual(model.said.map(saidBy));
   });
+
+  test.each(['generate', 'stream'] as const)(
+    'whose %s fails after a step goes on from this step',
+    async (way) => {
+      const session = `open-${way}`;
+      const asks = async (failing: number[], question: string) => {
+        const model = lookingOften(failing, 4);
+        const agent = agentWith(model, { client: await connect(), session, policy });
+        const asked =
+          way === 'generate'
+            ? agent.generate(question, often).then((result) => result.text)
+            : agent.stream(question, often).then((result) => result.text);
+        return { model, asked };
+      };
+      const failed = await asks([3], 'All orders?');
+      await expect(failed.asked).rejects.toThrow('The connection broke.');
+      const stored = failed.model.said.map(saidBy);
+      expect(await replayed(session)).toEqual(expect.arrayContaining(stored));
+      // Another process goes on: the question is not stored again, and the first two orders are not looked at again.
+      const { model, asked } = await asks([], 'All orders?');
+      expect(await asked).toBe('All shipped.');
+      const items = await replayed(session);
+      expect(items.filter((item) => item.startsWith('["user"'))).toHaveLength(1);
+      expect(items).toHaveLength(1 + 2 * 2 + 4 * 2 + 1);
+      expect(model.refused).toEqual([]);
+      // The turn is answered: the same question is another one.
+      await (
+        await asks([], 'All orders?')
+      ).asked;
+      expect((await replayed(session)).filter((item) => item.startsWith('["user"'))).toHaveLength(2);
+    },
+  );
 
   test('goes on after an approval, in another process', async () => {
     const { Mastra } = await loaded('mastra/index.js');
