@@ -22,7 +22,8 @@ export interface PalimpsestMemoryOptions {
   memory?: boolean;
   /**
    * What to do if a whole list lacks messages of the session, or has others in their place. `fork`: go on in a fork that ends
-   * where both part. `append`: append what the session does not have. `refuse`: fail with `Store.ListEdited`.
+   * where both part. `append`: append what the session does not have. `refuse`: fail with `Store.ListEdited`. It is refused
+   * without `memory: false`.
    * @default 'fork'
    */
   onEdit?: SyncRequest['onEdit'];
@@ -98,6 +99,12 @@ export class PalimpsestProcessor {
 
   constructor(private readonly options: PalimpsestMemoryOptions) {
     checkAdapterOptions(options, rules);
+    if (options.onEdit !== undefined && options.memory !== false)
+      throw invalid(
+        'onEdit has no effect: without memory: false, no call has a list that can be edited',
+        'onEdit',
+        'Set memory to false if each call has the whole list; otherwise leave out onEdit.',
+      );
   }
 
   async processLLMRequest<Given extends PromptMessage>({
@@ -239,10 +246,16 @@ function sessionOf(
   const listed = messageList?.get.all.db().find(({ threadId }) => threadId)?.threadId;
   const id = session ?? get('mastra__threadId') ?? memory?.thread?.id ?? listed;
   if (typeof id === 'string' && id !== '') return id;
+  if (messageList?.get.all.db().length === 0)
+    throw invalid(
+      'the call has no messages, with which Mastra names its thread',
+      'messages',
+      'Call the agent with a text that is not empty, or give palimpsestMemory a session.',
+    );
   throw invalid(
     'the call has no session: the option session is not set, and Mastra names no thread',
     'session',
-    "Call the agent with { memory: { thread: '…', resource: '…' } } and at least one message, or give palimpsestMemory a session.",
+    "Call the agent with { memory: { thread: '…', resource: '…' } }, or give palimpsestMemory a session.",
   );
 }
 

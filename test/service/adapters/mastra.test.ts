@@ -29,6 +29,7 @@ test.each<[path: string, options: object]>([
   ['client', {}],
   ['session', { client: { sync: () => null }, session: '' }],
   ['sesion', { client: { sync: () => null }, sesion: 's-1' }],
+  ['onEdit', { client: { sync: () => null }, onEdit: 'append' }],
 ])('palimpsestMemory refuses a wrong %s', (path, options) => {
   const make = () => Reflect.apply(palimpsestMemory, null, [options]);
   expect(make).toThrow(expect.objectContaining({ type: 'Input.Invalid', path }));
@@ -73,6 +74,14 @@ describe.skipIf('why' in mastra)('an agent of Mastra', () => {
     expect(model.refused).toEqual([]);
     expect(await replayed('steps')).toEqual(model.said.map(saidBy));
     expect(model.largest).toBeLessThanOrEqual(window);
+  });
+
+  test.each([
+    ['messages', '', { memory: { thread: 'empty', resource: 'user-1' } }],
+    ['session', 'All orders?', {}],
+  ])('is refused without its %s', async (path, question, options) => {
+    const agent = agentWith(lookingTwice(), { client: await connect(), policy });
+    await expect(agent.generate(question, options)).rejects.toMatchObject({ type: 'Input.Invalid', path });
   });
 
   test('streams', async () => {
