@@ -82,7 +82,8 @@ export const synced = component(
     unchanged: z
       .boolean()
       .describe(
-        'The messages of the context are those of the list: the list can be sent to the model as it is.',
+        'The context has all messages of the list and no others, none shortened: the list can be sent to the model as it is. ' +
+          'The messages of the context may differ in form, as the provider wants them.',
       ),
     context: sessionContext,
   }),

@@ -82,6 +82,16 @@ export async function* originalItems(log: AsyncIterable<LoggedMessage>): AsyncGe
   }
 }
 
+/** The items of a part of a log that begins with a unit, as they were appended. */
+export function appendedItems(log: readonly LoggedMessage[]): Json[] {
+  let rest = 0;
+  return log.flatMap(({ message, native }): Json[] => {
+    rest = native ? native.messages - 1 : rest - 1;
+    if (native) return native.items;
+    return rest < 0 ? [message as unknown as Json] : [];
+  });
+}
+
 /**
  * Groups the view (the messages of a context) into units. A unit that the view shows whole and unchanged keeps its items, as
  * messages of the context's format.

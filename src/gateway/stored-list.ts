@@ -1,7 +1,8 @@
 /** Stores what is new in a client's list, and says what an edited list means. */
 import type { Synced, SyncRequest } from '../contract/sync.js';
-import type { Json, LoggedMessage } from '../conversation/message.js';
+import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
+import { appendedItems } from '../formats/native.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { answerFrom } from './answers.js';
 import type { Protocol } from './protocols/protocol.js';
@@ -80,15 +81,5 @@ async function answerInLog(
   const end = lengthOfAnswer(said, held);
   if (end === said.length && nextSeq !== null) return null;
   if (!isSameAnswer(said.slice(0, end), held)) return null;
-  return { at: known, items: answer.length, messages: itemsOf(messages.slice(0, end)) };
-}
-
-/** The items as they were stored. */
-function itemsOf(messages: readonly LoggedMessage[]): SyncRequest['messages'] {
-  let rest = 0;
-  return messages.flatMap(({ message, native }): Json[] => {
-    rest = native ? native.messages - 1 : rest - 1;
-    if (native) return native.items;
-    return rest < 0 ? [message as unknown as Json] : [];
-  });
+  return { at: known, items: answer.length, messages: appendedItems(messages.slice(0, end)) };
 }

@@ -37,11 +37,12 @@ export async function readContext(
   return (await readContextOf(connections, ids, request)).context;
 }
 
-/** A context, its JSON in pieces, the units that it shows, and the session as it was then. */
+/** A context, its JSON in pieces, the units that it shows, and the session as it was then. `whole`: see {@link wholeLog}. */
 export interface FoundContext {
   context: SessionContext;
   pieces: string[];
   units: ShownUnit[];
+  whole: readonly LoggedMessage[] | null;
   session: SessionRow;
 }
 
@@ -57,15 +58,15 @@ export async function readContextOf(
     inSlices(fitted(ids.session, found, { format, budget }), currentCaller()?.signal);
   for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
     const found = await readContextSource(pool, ids, key, mostBytes);
-    const { context, pieces, units, budget: within, reductions } = await fit(found);
+    const { budget: within, reductions, ...made } = await fit(found);
     const { session } = found;
-    if (reductions.length === 0) return { context, pieces, units, session };
+    if (reductions.length === 0) return { ...made, session };
     // Reductions are stored when they are first applied, so that every later read until the next commit starts with
     // the same prefix.
     const seen = found.source.reductions.length;
     const { generation } = session;
     if (await saveReductions(pool, session, { generation, seen, budget: within, reductions }))
-      return { context, pieces, units, session };
+      return { ...made, session };
   }
   return readContextLocked(pool, ids, key, mostBytes, async (found) => ({
     ...(await fit(found)),
@@ -86,6 +87,7 @@ export function* fitted(
   context: SessionContext;
   pieces: string[];
   units: ShownUnit[];
+  whole: readonly LoggedMessage[] | null;
   budget: number;
   reductions: Reduction[];
 }> {
@@ -110,9 +112,18 @@ export function* fitted(
   return {
     ...(yield* inFormat(context, units, format)),
     units,
+    whole: wholeLog(source, fit.reductions),
     budget: key,
     reductions: fit.reductions,
   };
+}
+
+/** The messages of the log, if the context has every one of them, none shortened; else null. */
+function wholeLog(
+  { system, head, tail, reductions }: ContextSource,
+  added: readonly Reduction[],
+): readonly LoggedMessage[] | null {
+  return head === null && reductions.length + added.length === 0 ? [...system, ...tail] : null;
 }
 
 function chatUnit({ message, fromSeq, source, joined }: ViewItem): ShownUnit {

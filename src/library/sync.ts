@@ -8,6 +8,7 @@ import { afterOthers, inTurn } from '../contention.js';
 import { readInstant } from '../conversation/instant.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
+import { appendedItems } from '../formats/native.js';
 import { turnToCount } from '../intake/count.js';
 import {
   type Branch,
@@ -412,11 +413,12 @@ function inList(error: unknown, { instead }: List, indexes: readonly number[]): 
 
 /**
  * Frameworks put the answered context in place of their list: it is known from now on, and so is the list, if it stands for the
- * log through `throughSeq`. Returns whether they say the same.
+ * log through `throughSeq`. Returns whether the list can be sent in place of the context: both say the same, or the list is the
+ * log, of which the context has every message.
  */
 async function noteHeld(
   { pool }: Connections,
-  { context, session }: Pick<FoundContext, 'context' | 'session'>,
+  { context, whole, session }: Omit<FoundContext, 'pieces' | 'units'>,
   held: Held,
   throughSeq: number | null,
 ): Promise<boolean> {
@@ -429,8 +431,13 @@ async function noteHeld(
   const messages = context.messages as unknown as Json[];
   // Seen faster than the same digest.
   const shown = isDeepStrictEqual(messages, held.items) ? held : await heldOf(messages);
-  const unchanged = shown.ofBeginnings.at(-1) === held.ofBeginnings.at(-1);
-  if (!unchanged) noteList(shown, session.nextSeq - 1);
+  const isShown = saySame(shown, held);
+  if (!isShown) noteList(shown, session.nextSeq - 1);
   if (lists.length > 0) await noteLists(reading(pool, session), session, lists);
-  return unchanged;
+  if (isShown) return true;
+  // A log of an agent is in no provider's format, and instructions that go separately are not to stay in the list.
+  const isRequest = context.format === session.format && context.system === undefined;
+  return isRequest && whole !== null && saySame(await heldOf(appendedItems(whole)), held);
 }
+
+const saySame = (one: Held, other: Held): boolean => one.ofBeginnings.at(-1) === other.ofBeginnings.at(-1);

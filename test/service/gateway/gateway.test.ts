@@ -156,6 +156,79 @@ describe('with a session', () => {
     },
   );
 
+  describe('a conversation that the context shows in another form passes byte for byte:', () => {
+    const calls = (...ids: string[]): Json => ({
+      ...{ role: 'assistant', content: null },
+      tool_calls: ids.map((id) => ({ id, type: 'function', function: { name: 'look', arguments: '{}' } })),
+    });
+    const result = (id: string, content: string): Json => ({ role: 'tool', tool_call_id: id, content });
+    const called = (id: string): Json => ({
+      type: 'function_call',
+      call_id: id,
+      name: 'look',
+      arguments: '{}',
+    });
+    const output = (id: string): Json => ({ type: 'function_call_output', call_id: id, output: `Of ${id}.` });
+    const used = ['1', '2'].map((id) => ({ type: 'tool_use', id, name: 'look', input: {} }));
+    const toolResults = ['2', '1'].map((id) => ({ type: 'tool_result', tool_use_id: id, content: 'Seen.' }));
+    const chat = (messages: Json[]) => ({ messages });
+    const claude = (messages: Json[]) => ({ max_tokens: 5, messages });
+    const said = [user('One.'), assistant('Two.')];
+
+    test.each<[string, string, { messages: Json[] } | { input: Json[] }]>([
+      ['an empty question', completions, chat([...said, user('')])],
+      ['no parts', completions, chat([...said, { role: 'user', content: [] }])],
+      ['white space', completions, chat([user('One.'), assistant('  '), user('\n')])],
+      ['no content', completions, chat([user('One.'), { role: 'assistant' }, user('Two.')])],
+      ['an empty result', completions, chat([user('One.'), calls('1'), result('1', '')])],
+      [
+        'results in another order',
+        completions,
+        chat([user('One.'), calls('1', '2'), result('2', 'b'), result('1', 'a')]),
+      ],
+      [
+        'a call id twice',
+        completions,
+        chat([user('One.'), calls('1'), result('1', 'a'), calls('1'), result('1', 'b')]),
+      ],
+      ['a result without its call', completions, chat([user('One.'), result('1', 'a')])],
+      ['two questions', '/v1/messages', claude([user('One.'), user('Two.')])],
+      [
+        'a later instruction',
+        '/v1/messages',
+        claude([...said, { role: 'system', content: 'Be.' }, user('On.')]),
+      ],
+      [
+        'results of Anthropic in another order',
+        '/v1/messages',
+        claude([user('One.'), { role: 'assistant', content: used }, { role: 'user', content: toolResults }]),
+      ],
+      [
+        'outputs in another order',
+        '/v1/responses',
+        { input: [user('One.'), called('1'), called('2'), output('2'), output('1')] },
+      ],
+    ])('%s', async (title, path, fields) => {
+      const { address } = await bench.gateway();
+      const list = 'input' in fields ? fields.input : fields.messages;
+      const session = `form-${title.replaceAll(' ', '-')}`;
+      const first = JSON.stringify({ model: 'gpt-4o', ...fields });
+      const next = [...list, assistant('Hello.'), user('Next.')];
+      const second = JSON.stringify({
+        model: 'gpt-4o',
+        ...fields,
+        ['input' in fields ? 'input' : 'messages']: next,
+      });
+      for (const body of [first, second]) {
+        const given = await send(`${address}${path}`, { body, headers: sessionHeaders(session) });
+        expect(given.headers).not.toHaveProperty('x-palimpsest-bypassed');
+        expect(given.headers).not.toHaveProperty('x-palimpsest-session');
+      }
+      expect(bench.upstream.requests.map(({ bytes }) => bytes.toString())).toEqual([first, second]);
+      expect(await replayed(session)).toEqual(next);
+    });
+  });
+
   test('it may stand in a field of the body', async () => {
     const { address } = await bench.gateway({ sessionField: 'metadata.thread' });
     const headers = { 'content-type': 'application/json', 'x-palimpsest-key': key };
