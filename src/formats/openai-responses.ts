@@ -3,7 +3,16 @@ import { asText } from '../conversation/json.js';
 import { type Fields, isFields, textOr } from './content.js';
 import { envelopeOf, type List, listAt, openLists } from './envelope.js';
 import type { Opened, Rendered, RequestFormat } from './format.js';
-import { callIdOf, isBlankMessage, isCall, isOutput, readItem, unitsOfItems } from './responses-items.js';
+import {
+  callIdOf,
+  isBlankMessage,
+  isCall,
+  isOutput,
+  readItem,
+  shellCallIds,
+  unitsOfItems,
+  withCallId,
+} from './responses-items.js';
 import { renderResponses, withCallIds } from './responses-render.js';
 
 /** OpenAI Responses: input and output items. The separate instructions go first and are written back separately. */
@@ -11,8 +20,17 @@ export const openaiResponses: RequestFormat = {
   name: 'openai-responses',
   title: 'OpenAI Responses',
   contextFormat: 'openai-responses',
-  normalize: (items, path) =>
-    unitsOfItems(items.map((item, index) => ({ item, meaning: readItem(item, `${path}[${index}]`) }))),
+  normalize(items, path) {
+    const shells = shellCallIds(items);
+    const answering = (item: Json): Json => {
+      if (!isFields(item) || item.type !== 'local_shell_call_output') return item;
+      const call = shells.get(asText(callIdOf(item)));
+      return call === undefined ? item : withCallId(item, call);
+    };
+    return unitsOfItems(
+      items.map((item, index) => ({ item, meaning: readItem(answering(item), `${path}[${index}]`) })),
+    );
+  },
   // A function's output may contain text, images and files; an assistant's message only text and refusals.
   refusesMedia: (role, { type }) =>
     role === 'tool' || role === 'function' ? type === 'input_audio' : role !== 'user',

@@ -98,6 +98,26 @@ export function callIdOf(item: Fields): Json | undefined {
 }
 
 /**
+ * Returns the ids of local shell calls by their own ids: OpenAI's type for the output has nothing but `id`, which some clients fill
+ * with that of the item.
+ */
+export function shellCallIds(items: readonly Json[]): Map<string, string> {
+  return new Map(
+    items.flatMap((item): [string, string][] => {
+      if (!isFields(item) || item.type !== 'local_shell_call') return [];
+      const { id, call_id: call } = item;
+      return typeof id === 'string' && typeof call === 'string' ? [[id, call]] : [];
+    }),
+  );
+}
+
+/** The item with another call id, in the field in which it has one. */
+export function withCallId(item: Fields, id: string): Fields {
+  const isInId = item.type === 'local_shell_call_output' && (item.call_id ?? item.callId ?? null) === null;
+  return { ...item, [isInId ? 'id' : 'call_id']: id };
+}
+
+/**
  * Returns whether the item is the result of a call of any type: `function_call_output`, `program_output`, `tool_search_output`,
  * … The results of OpenAI's own tools have no call id and are not answers of a client.
  */

@@ -6,7 +6,15 @@ import { textOf } from '../conversation/validate.js';
 import { type Fields, isFields, mediaOf, partsOf, placeholder, textOr } from './content.js';
 import { envelopeOf } from './envelope.js';
 import type { Rendered, ShownUnit } from './format.js';
-import { answersType, callIdOf, isBlankMessage, isCall, isOutput, programOf } from './responses-items.js';
+import {
+  answersType,
+  callIdOf,
+  isBlankMessage,
+  isCall,
+  isOutput,
+  programOf,
+  withCallId,
+} from './responses-items.js';
 
 /**
  * Returns the items of a unit with the call ids of its messages in the context, without empty messages. An envelope stays if it
@@ -24,7 +32,7 @@ export function withCallIds(items: readonly Json[], messages: readonly ChatMessa
     if (!isFields(item)) return [item];
     if (isBlankMessage(item) || item.type === 'compaction_trigger') return [];
     const id = isOutput(item) ? answered.next().value : asksForResult(item) ? calls.next().value : undefined;
-    return [withInput(id === undefined || id === callIdOf(item) ? item : { ...item, call_id: id })];
+    return [withInput(id === undefined || id === callIdOf(item) ? item : withCallId(item, id))];
   });
 }
 

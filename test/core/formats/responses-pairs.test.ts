@@ -226,6 +226,17 @@ describe('calls and outputs of any type', () => {
     expect(input(items)).toEqual([asked, made, answer, asked, told]);
   });
 
+  it('the output of a local shell may name its call by the id of the item', () => {
+    const made: Json = {
+      ...{ type: 'local_shell_call', id: 'l', call_id: 'x', status: 'completed' },
+      action: { type: 'exec', command: ['ls'], env: {} },
+    };
+    const answer: Json = { type: 'local_shell_call_output', id: 'l', output: 'a.txt' };
+    const items = [asked, made, answer, told];
+    expect(messagesOf(...items)[2]).toEqual({ role: 'tool', tool_call_id: 'x', content: 'a.txt' });
+    expect(input(items)).toEqual([asked, made, { ...(answer as object), id: 'x' }, told]);
+  });
+
   it.each(pairs)('%s: a function call if its output is not shown', (_title, made) => {
     expect((input([asked, made])[1] as { type: string }).type).toBe('function_call');
   });
