@@ -6,13 +6,20 @@ import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { inThread } from '../intake/threads/pool.js';
 import { Refused } from './problem.js';
 
-/** Reads a body on the event loop. Returns undefined for an empty body. Throws `Input.Invalid`. */
-export function readBodyHere(bytes: Buffer, mediaType: string): Json | undefined {
+/**
+ * Reads a body on the event loop. `exactIn`: the fields whose values must be kept exactly. Returns undefined for an empty body.
+ * Throws `Input.Invalid`.
+ */
+export function readBodyHere(
+  bytes: Buffer,
+  mediaType: string,
+  exactIn?: readonly string[],
+): Json | undefined {
   if (bytes.length === 0) return undefined;
   if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
   if (!isUtf8(bytes)) throw invalid('The body is not UTF-8.', 'body', 'Send JSON in UTF-8.');
   try {
-    return parseExact(bytes.toString('utf8'));
+    return parseExact(bytes.toString('utf8'), exactIn && { exactIn });
   } catch (error) {
     throw ofBody(error);
   }

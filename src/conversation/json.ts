@@ -41,6 +41,8 @@ interface Origin {
   line?: number;
   column?: number;
   path?: string;
+  /** Fields of an object whose values must be kept exactly; the others are read as by JSON.parse. @default all */
+  exactIn?: readonly string[];
   /** Maximum number of values. @default unlimited */
   mostValues?: number;
   /** The error for more values. */
@@ -122,11 +124,12 @@ class ExactParser {
         throw this.failure(`expected a key in double quotes, found ${this.found()}`);
       const key = this.string();
       this.steps.push(key);
-      if (Object.hasOwn(object, key))
+      const isExactHere = this.mustBeExact();
+      if (isExactHere && Object.hasOwn(object, key))
         throw this.failure(`the key ${JSON.stringify(key)} appears twice`, start);
       const index = arrayIndex(key);
       if (index === null) named = true;
-      else if (named || index < lastIndex)
+      else if (isExactHere && (named || index < lastIndex))
         throw this.failure(`the order of the key "${key}" cannot be kept`, start);
       else lastIndex = index;
       this.skipSpace();
@@ -136,6 +139,11 @@ class ExactParser {
       if (this.closes('}')) return object;
       this.expect(',', '}');
     }
+  }
+
+  private mustBeExact(): boolean {
+    const { exactIn } = this.origin;
+    return exactIn === undefined || exactIn.some((field) => field === this.steps[0]);
   }
 
   private array(): Json {
@@ -187,7 +195,7 @@ class ExactParser {
     if (literal === undefined) throw this.failure(`expected a value, found ${this.found()}`);
     this.at += literal.length;
     if (/[\w.+-]/.test(this.text[this.at] ?? '')) throw this.failure('this is not a number in JSON', start);
-    if (isExact(literal)) return Number(literal);
+    if (!this.mustBeExact() || isExact(literal)) return Number(literal);
     const shown = literal.length > 40 ? `${literal.slice(0, 40)}…` : literal;
     throw this.failure(
       `the number ${shown} cannot be kept exactly (it would become ${Number(literal)})`,

@@ -158,7 +158,9 @@ export class Requests {
     const { tenant, ...access } = await this.#access(visit);
     needScope(access, 'append');
     needScope(access, 'read');
-    const body = readBodyHere(bytes, visit.incoming.headers['content-type'] ?? '');
+    // The list is stored, and tools may be added to those of the client; all else passes as bytes.
+    const exactIn = [protocol.field, 'tools'];
+    const body = readBodyHere(bytes, visit.incoming.headers['content-type'] ?? '', exactIn);
     if (!isFields(body)) throw invalid('The body is no object.', 'body', 'Send a request to a model.');
     const read = protocol.read(body);
     if (read.list.length === 0 && read.heldByProvider === null) return null;

@@ -145,6 +145,14 @@ test('keys of a prototype are keys like any other', async () => {
 test.each([
   ['a key twice', '{"model":"m","messages":[{"role":"user","role":"system","content":"One."}]}'],
   ['the list twice', '{"messages":[],"messages":[{"role":"user","content":"One."}]}'],
+  [
+    'a large number in a message',
+    '{"messages":[{"role":"user","content":"One.","own":1234567890123456789}]}',
+  ],
+  [
+    'a large number in a tool',
+    '{"tools":[{"maximum":9223372036854775807}],"messages":[{"role":"user","content":"One."}]}',
+  ],
   ['deep nesting', `{"messages":[{"role":"user","content":${'['.repeat(200_000)}${']'.repeat(200_000)}}]}`],
   ['half a surrogate pair as bytes', Buffer.from([0x7b, 0xed, 0xa0, 0x80, 0x7d])],
 ])('%s is the provider’s to judge', async (_, body) => {
@@ -153,6 +161,20 @@ test.each([
   const given = await send(`${address}${completions}`, { body, headers: sessionHeaders('odd') });
   expect(given).toMatchObject({ status: 200, headers: { 'x-palimpsest-bypassed': 'Input.Invalid' } });
   expect(bench.upstream.requests[0]?.bytes.equals(Buffer.from(body))).toBe(true);
+});
+
+test.each([
+  ['a large number', '"seed":1234567890123456789'],
+  ['many digits', '"temperature":0.12345678901234567890'],
+  ['a key twice', '"user":"a","user":"b"'],
+])('%s beside the conversation does not matter', async (title, field) => {
+  const { address } = await bench.gateway();
+  const body = `{"model":"m",${field},"messages":[{"role":"user","content":"One."}]}`;
+  const session = `beside-${title.replaceAll(' ', '-')}`;
+  const given = await send(`${address}${completions}`, { body, headers: sessionHeaders(session) });
+  expect(given.headers).not.toHaveProperty('x-palimpsest-bypassed');
+  expect(bench.upstream.requests[0]?.bytes.toString()).toBe(body);
+  expect(await replayed(bench.stack, session)).toEqual([{ role: 'user', content: 'One.' }]);
 });
 
 test('a failure of the database tells the client no address', async () => {
