@@ -35,12 +35,21 @@ export async function storeList(
     });
   const found = await unlessEdited({});
   if (!(found instanceof PalimpsestError)) return found;
-  const instead = await answerInLog(client, protocol, list.messages as Json[], found);
+  const messages = list.messages as Json[];
+  const { branch, branchKnown, branchCommonSeq, branchLastSeq, ...inUse } = found.details ?? {};
+  const instead = await answerInLog(client, protocol, messages, inUse);
   const again = instead ? await unlessEdited({ instead }) : found;
   if (!(again instanceof PalimpsestError)) return again;
   const isOther = onEdit === undefined && again.details?.commonSeq === 0;
   if (onEdit === 'refuse' || isOther) throw again;
-  return sync({ onEdit: onEdit ?? 'fork', ...(instead && { instead }) });
+  if (onEdit === 'append') return sync({ onEdit, ...(instead && { instead }) });
+  // The list may go on in another branch, which has the answer in other words too.
+  const ofBranch = await answerInLog(client, protocol, messages, {
+    ...{ session: branch, known: branchKnown },
+    ...{ commonSeq: branchCommonSeq, lastSeq: branchLastSeq },
+  });
+  const answer = ofBranch ?? instead;
+  return sync({ onEdit: 'fork', ...(answer && { instead: answer }) });
 }
 
 async function synced(
@@ -66,7 +75,7 @@ async function answerInLog(
   client: GatewayClient,
   protocol: Protocol,
   list: readonly Json[],
-  { details: { session, known, commonSeq, lastSeq } = {} }: PalimpsestError,
+  { session, known, commonSeq, lastSeq }: Readonly<Record<string, unknown>>,
 ): Promise<SyncRequest['instead'] | null> {
   if (typeof session !== 'string' || typeof known !== 'number') return null;
   if (typeof commonSeq !== 'number' || typeof lastSeq !== 'number') return null;

@@ -37,6 +37,9 @@ const mostNames = 20;
 /** Items that one turn takes: a turn has a limit, and an item may be several messages. */
 const mostInTurn = 2_500;
 
+/** Branches that know equally much of a list, of which so many are compared with it. */
+const mostBranches = 4;
+
 type Request = Omit<SyncOrText, 'messages' | 'instead'>;
 
 /** The session in which the rest of a list is stored. */
@@ -61,6 +64,15 @@ interface Found extends Place {
   /** Whether it is noted what the list stands for. */
   isKnown: boolean;
   after?: SeenPlace;
+}
+
+/** A branch, and how far its log and a list are the same. */
+interface ComparedBranch {
+  ids: SessionIds;
+  common: Common;
+  /** Whether the list has the whole log. */
+  complete: boolean;
+  lastSeq: number;
 }
 
 /** The answer, and its JSON in pieces. */
@@ -171,7 +183,12 @@ async function placeOf(
   const { common } = compared;
   const lastSeq = row ? row.nextSeq - 1 : 0;
   const edited = compared.complete ? null : { commonSeq: common.throughSeq, lastSeq };
-  if (edited && onEdit === 'refuse') throw listEdited(ids.session, list, { ...edited, common });
+  if (edited && onEdit === 'refuse') {
+    const branches = await branchesOf(connections.pool, origin, list.held.ofBeginnings);
+    const branch = await branchWith(connections, branches, ids, list, shape);
+    const nearer = branch && branch.common.items > common.items ? branch : undefined;
+    throw listEdited(ids.session, list, { ...edited, common, nearer });
+  }
   const about = { edited, isKnown: known?.items === list.items.length };
   if (row && edited && onEdit === 'fork') {
     const from = { ids, row };
@@ -218,7 +235,7 @@ async function elsewhere(
 ): Promise<Place> {
   const branches = await branchesOf(connections.pool, origin, list.held.ofBeginnings);
   const branch = await branchWith(connections, branches, from, list, shape);
-  if (branch && branch.common.items >= compared.common.items) {
+  if (branch?.complete && branch.common.items >= compared.common.items) {
     const { ids, common } = branch;
     const parts = partsOf(list, common);
     await checkParts(connections, row, list, parts);
@@ -233,32 +250,46 @@ async function elsewhere(
   return { target: { ids, lastSeq: common.throughSeq, isNew: false }, common, parts };
 }
 
-/** The branch whose whole log the list has, other than the session in use; null if there is none. */
+/**
+ * The branch whose whole log the list has, other than the session in use; if there is none, the one that knows most of the list.
+ * Its log may be longer than what it knows: an answer of the model that was appended by itself.
+ */
 async function branchWith(
   connections: Connections,
   branches: readonly Branch[],
   { tenant, session: inUse }: SessionIds,
   list: List,
   shape: ContextShape,
-): Promise<{ ids: SessionIds; common: Common } | null> {
-  const [longest] = branches
-    .flatMap(({ session, items }) => (items === null || session === inUse ? [] : [{ session, items }]))
+): Promise<ComparedBranch | null> {
+  const others = branches
+    .flatMap(({ session, items, isWhole }) =>
+      items === null || session === inUse ? [] : [{ session, items, isWhole }],
+    )
     .sort((one, other) => other.items - one.items);
-  if (!longest) return null;
-  const ids = { tenant, session: longest.session };
-  const [row, known] = await Promise.all([
-    findSession(connections.pool, ids),
-    knownPart(connections, ids, list),
-  ]);
-  if (!row) return null;
-  const { common, complete } = await compare(connections, row, list, known, shape);
-  return complete ? { ids: { ...ids, incarnation: row.incarnation }, common } : null;
+  const most = others.filter(({ items }) => items === others[0]?.items).slice(-mostBranches);
+  const whole = others.find(({ isWhole }) => isWhole);
+  let best: ComparedBranch | null = null;
+  for (const { session } of new Set([...(whole ? [whole] : []), ...most])) {
+    const ids = { tenant, session };
+    const [row, known] = await Promise.all([
+      findSession(connections.pool, ids),
+      knownPart(connections, ids, list),
+    ]);
+    if (!row) continue;
+    const { common, complete } = await compare(connections, row, list, known, shape);
+    const lastSeq = row.nextSeq - 1;
+    const found = { ids: { ...ids, incarnation: row.incarnation }, common, complete, lastSeq };
+    const isBetter =
+      best === null || (complete === best.complete ? common.items > best.common.items : complete);
+    if (isBetter) best = found;
+  }
+  return best;
 }
 
 function listEdited(
   session: string,
   list: List,
-  { commonSeq, lastSeq, common }: Edited & { common: Common },
+  { commonSeq, lastSeq, common, nearer }: Edited & { common: Common; nearer?: ComparedBranch | undefined },
   hint = "Send the whole list, or say with onEdit what an edited list means: 'fork' or 'append'.",
 ): PalimpsestError {
   return new PalimpsestError(
@@ -267,7 +298,15 @@ function listEdited(
     {
       path: 'messages',
       hint,
-      details: { session, known: heldItems(list, common.items), commonSeq, lastSeq },
+      details: {
+        ...{ session, known: heldItems(list, common.items), commonSeq, lastSeq },
+        ...(nearer && {
+          branch: nearer.ids.session,
+          branchKnown: heldItems(list, nearer.common.items),
+          branchCommonSeq: nearer.common.throughSeq,
+          branchLastSeq: nearer.lastSeq,
+        }),
+      },
     },
   );
 }

@@ -61,11 +61,13 @@ export async function noteLists(
   );
 }
 
-/** A session, and the number of the first items of a list that stand for its whole log; null if the log has others. */
+/** A session, and the number of the first items of a list that it knows; null if it knows none. */
 export interface Branch {
   [column: string]: unknown;
   session: string;
   items: number | null;
+  /** Whether they stand for its whole log. */
+  isWhole: boolean;
 }
 
 /**
@@ -83,12 +85,14 @@ export function branchesOf(pool: Pool, origin: SessionIds, digests: readonly str
          on fork.tenant_id = $1 and fork.fork_of is not null and fork.fork_of->>'session' = family.session_id
          and substring(fork.session_id from '^(.*)~[0-9]+$') = any ($3::text[])
      )
-     select family.session_id as session, known.items from family left join lateral (
+     select family.session_id as session, known.items,
+       coalesce(known.through_seq = family.next_seq - 1, false) as "isWhole"
+     from family left join lateral (
        select items, through_seq from palimpsest.known_lists
        where tenant_id = $1 and session_id = family.session_id
          and digest = any (array(select decode(each, 'hex') from unnest($4::text[]) each))
        order by items desc limit 1
-     ) known on known.through_seq = family.next_seq - 1
+     ) known on true
      order by family.created_at, family.session_id`,
     [origin.tenant, origin.session, continuationNames(origin.session), digests.slice(-firstPage)],
   );

@@ -147,6 +147,42 @@ test('both answers of a conversation that parts are stored', async () => {
   ]);
 });
 
+describe.each(clients)('two conversations on $path that alternate on one session', (client) => {
+  // The client drops white space of an answer, so that the log has it in other words.
+  test.each([1, 2])('are two sessions, through %i gateways', async (count) => {
+    bench.upstream.reply(({ body }) => {
+      const last = (body.messages ?? body.input)!.at(-1) as { content: string };
+      return { text: ` To ${JSON.stringify(last.content)}\n\n` };
+    });
+    const started = await Promise.all(
+      Array.from({ length: count }, () => bench.gateway({ answerAfterMs: 20 })),
+    );
+    const session = `alternate-${count}-${client.path}`;
+    const used = new Set<string>();
+    const turn = async (items: readonly object[], name: string, number: number) => {
+      const asked = [...items, { role: 'user', content: name }];
+      const { address } = started[number % count]!;
+      const { bytes, headers } = await send(`${address}${client.path}`, {
+        body: requestOf(client, asked),
+        headers: sessionHeaders(session),
+      });
+      expect(headers).not.toHaveProperty('x-palimpsest-bypassed');
+      expect(bytes.toString()).toContain('To ');
+      used.add(String(headers['x-palimpsest-session'] ?? session));
+      return [...asked, client.said(`To ${JSON.stringify(name)}`)];
+    };
+    let one = await turn([], 'Begin', 0);
+    let other = one;
+    for (let number = 0; number < 4; number++) {
+      one = await turn(one, `A${number}`, number);
+      other = await turn(other, `B${number}`, number + 1);
+    }
+    expect([...used].sort()).toEqual([session, `${session}~1`]);
+    await bench.stopped();
+    for (const id of used) expect(await replayed(bench.stack, id)).toHaveLength(10);
+  });
+});
+
 test('an answer that cannot be stored now is stored later', async () => {
   const way = new Way(new URL(bench.stack.databaseUrl).host);
   const port = await way.open();
