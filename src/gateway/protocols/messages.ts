@@ -6,7 +6,7 @@ import { type Fields, isFields, textOr } from '../../formats/content.js';
 import type { UsageReport } from '../../tokens/reported-usage.js';
 import { eventText, jsonIn, type SseEvent } from '../sse.js';
 import type { Answer, Call, Collector, IsOurs, Protocol, StreamEditor } from './protocol.js';
-import { hasNamesake, listOf, sumOfUsage, tokensIn } from './tools.js';
+import { hasNamesake, isRecoveryTool, listOf, sumOfUsage, tokensIn } from './tools.js';
 
 export const messages: Protocol = {
   name: 'messages',
@@ -99,7 +99,6 @@ class MessageCollector implements Collector {
   #usage: Fields = {};
   #model: Json = null;
   #reason: Json = null;
-  #isWhole = true;
 
   take(event: Fields): void {
     const { type, index, delta } = event;
@@ -111,7 +110,6 @@ class MessageCollector implements Collector {
       if (isFields(event.content_block))
         this.#blocks.set(index, { block: { ...event.content_block }, json: '' });
     } else if (type === 'content_block_delta' && open && isFields(delta)) this.#add(open, delta);
-    else if (type === 'content_block_stop' && open) this.#close(open);
     else if (type === 'message_delta') {
       if (isFields(delta)) this.#reason = delta.stop_reason ?? null;
       this.#usage = reported(this.#usage, event.usage);
@@ -119,9 +117,23 @@ class MessageCollector implements Collector {
   }
 
   answer(): Answer {
-    const content = [...this.#blocks.values()].map(({ block }) => block);
-    const answer = answerOf(content, this.#reason, this.#usage, this.#model);
-    return { ...answer, complete: answer.complete && this.#isWhole };
+    const read = [...this.#blocks.values()].map(withInput);
+    const answer = answerOf(
+      read.map(({ block }) => block),
+      this.#reason,
+      this.#usage,
+      this.#model,
+    );
+    const calls = answer.calls.map((call) => {
+      const wrong = read.find(({ block, wrong }) => wrong !== null && block.id === call.id)?.wrong;
+      return { ...call, arguments: wrong ?? call.arguments };
+    });
+    // A recovery call that the model has ended gets an error as its result. Otherwise the answer was cut off within the input.
+    const isWhole = read.every(
+      ({ block, wrong }) =>
+        wrong === null || (this.#reason === 'tool_use' && isRecoveryTool(textOr(block.name))),
+    );
+    return { ...answer, calls, complete: answer.complete && isWhole };
   }
 
   #add(open: OpenBlock, { type, partial_json: json, citation, ...texts }: Fields): void {
@@ -133,15 +145,15 @@ class MessageCollector implements Collector {
       for (const [name, text] of Object.entries(texts))
         if (typeof text === 'string') open.block[name] = textOr(open.block[name]) + text;
   }
+}
 
-  #close({ block, json }: OpenBlock): void {
-    if (json === '') return;
-    try {
-      block.input = JSON.parse(json) as Json;
-    } catch {
-      // The answer was cut off within the input.
-      this.#isWhole = false;
-    }
+/** The block with its input, and the text of the input if it is no JSON. */
+function withInput({ block, json }: OpenBlock): { block: Fields; wrong: string | null } {
+  if (json === '') return { block, wrong: null };
+  try {
+    return { block: { ...block, input: JSON.parse(json) as Json }, wrong: null };
+  } catch {
+    return { block, wrong: json };
   }
 }
 

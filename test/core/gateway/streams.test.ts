@@ -364,3 +364,22 @@ test('events end with any line end, and keep comments and unknown fields', () =>
     expect(events.map(({ data }) => data)).toEqual([null, '{"x":1}', 'one\ntwo', '[DONE]']);
   }
 });
+
+test.each([
+  ['tool_use', 'search_history', true],
+  ['max_tokens', 'search_history', false],
+  ['tool_use', 'look', false],
+])('an unreadable call of Anthropic that ends with %s (%s)', (reason, name, complete) => {
+  const collector = messages.collector();
+  const block = { type: 'tool_use', id: 'call', name, input: {} };
+  collector.take({ type: 'content_block_start', index: 0, content_block: block });
+  const delta = { type: 'input_json_delta', partial_json: '{"query"' };
+  collector.take({ type: 'content_block_delta', index: 0, delta });
+  collector.take({ type: 'content_block_stop', index: 0 });
+  collector.take({ type: 'message_delta', delta: { stop_reason: reason } });
+  expect(collector.answer()).toMatchObject({
+    items: [{ role: 'assistant', content: [block] }],
+    calls: [{ id: 'call', name, arguments: '{"query"' }],
+    complete,
+  });
+});
