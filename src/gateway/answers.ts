@@ -68,7 +68,7 @@ export class Answers {
 
   constructor(
     private readonly storeAfterMs: number,
-    private readonly failed: (error: unknown) => void,
+    private readonly failed: (error: unknown, session: string) => void,
   ) {}
 
   /** Keeps an answer in place of an earlier one to the same list, as of a repeated request. */
@@ -138,7 +138,7 @@ export class Answers {
       });
     } catch (error) {
       // The session has gone on, with this answer or with another one.
-      if (!isFailure(error, 'Store.StaleAppend')) this.failed(error);
+      if (!isFailure(error, 'Store.StaleAppend')) this.failed(error, session);
       if (isPassingFailureOfStore(error) && this.#isKept(waiting)) {
         waiting.storing = null;
         if (!this.#closing) this.#storeLater(waiting);

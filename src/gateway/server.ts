@@ -61,9 +61,11 @@ class Gateway {
     service: GatewayService,
   ) {
     const { log, upstreams, keys, sessionField, onFailure, bodyLimitBytes, maxBodyBytes } = settings;
-    this.#answers = new Answers(settings.answerAfterMs, (error) => {
+    this.#answers = new Answers(settings.answerAfterMs, (error, session) => {
       const failure = asFailure(error);
-      log?.warn({ failure: failure.type, ...traceOf(failure) }, 'an answer was not stored');
+      const { type, path } = failure;
+      const trace = type === 'Api.Failed' ? traceOf(failure) : { error: failure.message };
+      log?.warn({ session, failure: type, path, ...trace }, 'an answer was not stored');
     });
     this.#forwarder = new Forwarder(settings.upstreamTimeoutMs);
     this.#requests = new Requests({

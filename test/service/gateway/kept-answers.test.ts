@@ -209,6 +209,9 @@ test('an answer that cannot be stored now is stored later', async () => {
     headers: sessionHeaders('later'),
   });
   await expect.poll(() => lines.join('')).toContain('an answer was not stored');
+  const line = lines.find((one) => one.includes('an answer was not stored'))!;
+  expect(JSON.parse(line)).toMatchObject({ session: 'later', failure: 'Store.Unavailable' });
+  expect(line).not.toContain('undefined');
   await way.open(port);
   await expect.poll(() => replayed(bench.stack, 'later')).toHaveLength(2);
   await bench.stopped();
