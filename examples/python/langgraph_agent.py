@@ -17,7 +17,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.prebuilt import ToolNode, tools_condition
 
-from palimpsest import Palimpsest
+from palimpsest import Failure, Palimpsest
 from recovery_tools import call_recovery_tool, recovery_tools
 
 palimpsest = Palimpsest()
@@ -53,12 +53,19 @@ def agent(policy, checkpointer):
     def ask(state):
         return {"messages": [model.invoke(state["messages"])]}
 
+    def store(state, config):
+        """Stores the last answer."""
+        try:
+            return fit(state, config)
+        except (Failure, OSError) as failure:
+            # The caller gets the answer all the same: the next `sync` stores it.
+            print(failure, file=sys.stderr)
+
     graph = StateGraph(MessagesState)
     graph.add_node("fit", fit)
     graph.add_node("ask", ask)
     graph.add_node("tools", ToolNode(tools))
-    # Stores the last answer.
-    graph.add_node("store", fit)
+    graph.add_node("store", store)
     graph.add_edge(START, "fit")
     graph.add_edge("fit", "ask")
     graph.add_conditional_edges("ask", tools_condition, {"tools": "tools", "__end__": "store"})
@@ -68,7 +75,9 @@ def agent(policy, checkpointer):
 
 def run(graph, given, config):
     """The last answer as the model wrote it: in the context, and so in the state, it may be shortened."""
-    answer = None
+    # An open turn may have its answer already. With a checkpoint's id, the state is the one before the node that was interrupted.
+    begun = [] if given else graph.get_state(graph.get_state(config).config).values.get("messages", [])
+    answer = begun[-1] if begun else None
     for update in graph.stream(given, config, stream_mode="updates"):
         if "ask" in update:
             answer = update["ask"]["messages"][-1]
@@ -93,11 +102,10 @@ def main(thread, policy='{"model": "gpt-4o"}'):
         def answer(given):
             written = run(graph, given, config)
             prune(checkpointer, thread)
-            if written is not None:
-                print(written.text, flush=True)
+            print(written.text, flush=True)
 
-        # The last process ended in the middle of a turn.
-        if graph.get_state(config).next:
+        # The last process ended in the middle of a turn. `next` leaves out a node that has run, but has no checkpoint yet.
+        if graph.get_state(config).tasks:
             answer(None)
         for line in sys.stdin:
             # A thread without a checkpoint begins with what the session has.

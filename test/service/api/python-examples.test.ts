@@ -145,6 +145,89 @@ test('openai_loop goes on with a question that a process left unanswered', async
   }
 });
 
+/** Runs an example as it is, except for what `changes` of the program. */
+const changed = (name: string, changes: string): string[] => [
+  '-c',
+  `${changes}
+import runpy, sys
+sys.path.insert(0, ${JSON.stringify(examples)})
+runpy.run_path(${JSON.stringify(path.join(examples, `${name}.py`))}, run_name="__main__")`,
+];
+
+const killed = (method: string, isAnswer: string): string => `
+import os, signal
+from langgraph.checkpoint.sqlite import SqliteSaver
+
+original = SqliteSaver.${method}
+
+def ${method}(self, config, written, *given, **options):
+    kept = original(self, config, written, *given, **options)
+    if ${isAnswer}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return kept
+
+SqliteSaver.${method} = ${method}`;
+
+test.for([
+  ['put_writes', 'any("Answer 1." in str(value) for channel, value in written if channel == "messages")'],
+  ['put', '"Answer 1." in str(written["channel_values"].get("messages"))'],
+] as const)('langgraph_agent prints an answer after a kill in %s', async ([method, isAnswer], { skip }) => {
+  const found = await environment();
+  if ('why' in found) return skip(found.why);
+  const provider = await startAgentProvider(window, (question) => [['order_status', { order: question }]]);
+  const session = `killed-in-${method}`;
+  const env = { ...environmentWith(provider), CHECKPOINTS: path.join(folder, session) };
+  try {
+    const python = path.join(found.folder, 'bin', 'python');
+    const stopped = piped(
+      python,
+      [...changed('langgraph_agent', killed(method, isAnswer)), session],
+      'Question 1\n',
+      env,
+    );
+    await expect(stopped).rejects.toMatchObject({ signal: 'SIGKILL' });
+    const program = [path.join(examples, 'langgraph_agent.py'), session];
+    expect(await piped(python, program, 'Question 2\n', env)).toBe('Answer 1.\nAnswer 2.\n');
+    const replayed = await storedItems(server.stack.palimpsest, session);
+    expect(replayed.map(summaryOf)).toEqual(provider.said.map(summaryOf));
+    expect(provider.requests).toBe(4);
+  } finally {
+    await provider.close();
+  }
+});
+
+test('langgraph_agent prints an answer that it cannot store yet', async ({ skip }) => {
+  const found = await environment();
+  if ('why' in found) return skip(found.why);
+  const provider = await startAgentProvider(window, (question) => [['order_status', { order: question }]]);
+  const session = 'away';
+  const env = {
+    ...environmentWith(provider),
+    CHECKPOINTS: path.join(folder, session),
+    PYTHONPATH: [folder, examples].join(path.delimiter),
+  };
+  const away = `
+from palimpsest import Palimpsest
+
+original = Palimpsest.sync
+
+def sync(self, session, messages, **fields):
+    if messages and messages[-1].get("data", {}).get("content") == "Answer 1.":
+        raise ConnectionError("The API is away.")
+    return original(self, session, messages, **fields)
+
+Palimpsest.sync = sync`;
+  try {
+    const python = path.join(found.folder, 'bin', 'python');
+    const program = [...changed('langgraph_agent', away), session];
+    expect(await piped(python, program, 'Question 1\nQuestion 2\n', env)).toBe('Answer 1.\nAnswer 2.\n');
+    const replayed = await storedItems(server.stack.palimpsest, session);
+    expect(replayed.map(summaryOf)).toEqual(provider.said.map(summaryOf));
+  } finally {
+    await provider.close();
+  }
+});
+
 test('mistakes reach the model, and what the API does not know is an error', async ({ skip }) => {
   const found = await environment();
   if ('why' in found) return skip(found.why);
