@@ -2,6 +2,8 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { copyFile, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -259,7 +261,12 @@ print(json.dumps({
     "unknownArgument": answered("search_history", query="Question", speakers="Ann"),
     "wrongRole": answered("search_history", query="Question", role="robot"),
     "noCall": answered("get_tool_response", call_id="c1"),
-    "unreachable": failure(Palimpsest("http://127.0.0.1:1").held, "${session}")[0],
+    "configured": palimpsest.configure("${session}", {"contextWindow": 9000}).policy_version,
+    "unreachable": failure(Palimpsest("http://127.0.0.1:1").held, "${session}"),
+    "noAddress": failure(Palimpsest, "127.0.0.1:7280"),
+    "surrogate": failure(palimpsest.sync, "${session}", [{"role": "user", "content": "a\\ud83d"}]),
+    "surrogateQuery": failure(palimpsest.tool_response, "${session}", call_id="\\ud83d"),
+    "noJson": failure(palimpsest.sync, "${session}", [{"role": "user", "content": float("nan")}])[0],
 }))`;
   const env = {
     ...{ PALIMPSEST_URL: server.api.address, PALIMPSEST_TOKEN: server.token },
@@ -274,8 +281,67 @@ print(json.dumps({
     unknownArgument: { error: expect.stringContaining('speakers'), hint: expect.stringMatching(/./) },
     wrongRole: { error: expect.stringContaining('role'), hint: expect.stringMatching(/./) },
     noCall: { error: expect.stringContaining('Input.Invalid'), hint: expect.stringMatching(/./) },
-    unreachable: 'ConnectionError',
+    configured: expect.any(Number),
+    unreachable: [
+      'ConnectionError',
+      expect.stringMatching(/^No answer of the API at http:\/\/127\.0\.0\.1:1 \(PALIMPSEST_URL\): ./),
+    ],
+    noAddress: ['ValueError', expect.stringContaining('PALIMPSEST_URL')],
+    surrogate: ['ValueError', expect.stringContaining('lone surrogate')],
+    surrogateQuery: ['ValueError', expect.stringContaining('lone surrogate')],
+    noJson: 'ValueError',
   });
+});
+
+test('an answer of a proxy is no answer of the API, and the call is repeated', async ({ skip }) => {
+  const found = await environment();
+  if ('why' in found) return skip(found.why);
+  const answers: [status: number, body: string][] = [
+    [503, '{"message": "Service Unavailable"}'],
+    [429, '{"message": "Too many requests"}'],
+    [404, '{"error": "not found"}'],
+    [503, '{"type": "about:blank", "title": "Service Unavailable", "status": 503}'],
+    [503, '["no object"]'],
+    [200, '{"ok": true}'],
+    [200, '"no object"'],
+    [502, '<html>Bad gateway</html>'],
+  ];
+  const asked = answers.map(() => 0);
+  const proxy = createServer(({ url = '' }, response) => {
+    const index = Number(url.split('/')[1]);
+    const [status, body] = answers[index]!;
+    asked[index]!++;
+    response.writeHead(status, { 'content-type': 'application/json' }).end(body);
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+  const address = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  const program = `
+import json
+from concurrent.futures import ThreadPoolExecutor
+from palimpsest import Palimpsest
+
+def failure(index):
+    try:
+        return Palimpsest(f"${address}/{index}").sync("proxied", [])
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+
+print(json.dumps(list(ThreadPoolExecutor(${answers.length}).map(failure, range(${answers.length})))))`;
+  const env = { PYTHONPATH: [folder, examples].join(path.delimiter), PYTHONDONTWRITEBYTECODE: '1' };
+  try {
+    const failed = JSON.parse(
+      await run([path.join(found.folder, 'bin', 'python'), '-c', program], { env }),
+    ) as Json;
+    expect(failed).toEqual(
+      answers.map((_, index) => [
+        'ConnectionError',
+        expect.stringContaining(`${address}/${index} (PALIMPSEST_URL): `),
+      ]),
+    );
+    expect(asked).toEqual(answers.map(() => 4));
+  } finally {
+    proxy.close();
+  }
 });
 
 /** The program's output. */
