@@ -220,6 +220,13 @@ describe('a message that is edited under its id', () => {
   });
 });
 
+test('a run that is repeated with the same ids stores its question once, and another answer', async () => {
+  const session = 'repeated';
+  const question = { messages: [new HumanMessage({ id: 'q1', content: 'Hello.' })] };
+  for (let run = 1; run <= 2; run++) await build({ session, memory: true }).invoke(question);
+  expect(await told(session)).toEqual(['Hello.', 'Asked with 1.', 'Asked with 2.']);
+});
+
 test('an agent with a checkpointer cannot have the session as its memory too', async () => {
   const session = 'two-memories';
   const agent = build({ checkpointer: new MemorySaver(), memory: true });
