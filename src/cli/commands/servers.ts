@@ -126,7 +126,8 @@ export function addDevCommands(group: CommandGroup): void {
         description:
           'Starts PostgreSQL, Temporal, a worker and the API on this machine, plays transcripts turn by turn ' +
           '(the bundled one by default), and keeps running until Ctrl-C. Without --url and without configured ' +
-          'servers, the other commands use these servers.',
+          'servers, the other commands use these servers. The API takes the port PALIMPSEST_API_PORT (7280). PostgreSQL, ' +
+          'Temporal and its UI take free ports, which the data folder keeps; they cannot be set.',
         examples: [
           ['palimpsest dev', 'play the bundled session, then open the Temporal UI'],
           ['palimpsest dev --no-play', 'only start everything'],
