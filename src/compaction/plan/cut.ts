@@ -30,20 +30,46 @@ function seqBefore(metas: readonly MessageMeta[], index: number): LegalCut {
   return metas[index - 1]!.seq as LegalCut;
 }
 
-/** Boundaries in ascending order. An orphan result stays with the messages before it: a tail never begins with one. @internal Tests list them. */
-export function legalBoundaries(metas: readonly MessageMeta[], liveness: Liveness): Boundary[] {
-  const { now, deadCallAfterMs, closed } = liveness;
-  const { groups, answeredBy, orphans } = groupMessages(metas);
+/** A call that can still be answered: no cut lies after it. */
+export interface OpenCall {
+  seq: number;
+  id: string | null;
+  name: string;
+  /** Unix milliseconds from which it counts as abandoned; null while no user or assistant message has followed it. */
+  abandonedAt: number | null;
+}
+
+/** The first call that can still be answered. */
+export function firstOpenCall(metas: readonly MessageMeta[], liveness: Liveness): OpenCall | null {
+  const { answeredBy } = groupMessages(metas);
+  const { index, abandonedAt } = openMessage(metas, answeredBy, liveness);
+  const meta = metas[index];
+  const call = meta?.calls[answeredBy[index]!.indexOf(null)];
+  return meta && call ? { seq: meta.seq, ...call, abandonedAt } : null;
+}
+
+/** The first message with a call that can still be answered; the index is the number of messages if there is none. */
+function openMessage(
+  metas: readonly MessageMeta[],
+  answeredBy: readonly (readonly (number | null)[])[],
+  { now, deadCallAfterMs, closed }: Liveness,
+): { index: number; abandonedAt: number | null } {
   // In an autonomous run no user message follows; a later assistant message then shows that the agent no longer waits.
   const lastTurn = metas.findLastIndex(
     ({ role, empty }) => (role === 'user' || role === 'assistant') && !empty,
   );
-  const canBeAnswered = (index: number) =>
-    !closed &&
-    answeredBy[index]!.includes(null) &&
-    !(lastTurn > index && now - metas[index]!.at >= deadCallAfterMs);
-  const firstOpen = metas.findIndex((_, index) => canBeAnswered(index));
-  const last = firstOpen === -1 ? metas.length : firstOpen;
+  for (const [index, { at }] of metas.entries()) {
+    const abandonedAt = lastTurn > index ? at + deadCallAfterMs : null;
+    if (!closed && answeredBy[index]!.includes(null) && !(abandonedAt !== null && now >= abandonedAt))
+      return { index, abandonedAt };
+  }
+  return { index: metas.length, abandonedAt: null };
+}
+
+/** Boundaries in ascending order. An orphan result stays with the messages before it: a tail never begins with one. @internal Tests list them. */
+export function legalBoundaries(metas: readonly MessageMeta[], liveness: Liveness): Boundary[] {
+  const { groups, answeredBy, orphans } = groupMessages(metas);
+  const { index: last } = openMessage(metas, answeredBy, liveness);
   const leading = leadingSystem(metas);
   const boundaries: Boundary[] = [];
   let nextIsOrphan = false;

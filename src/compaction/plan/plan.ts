@@ -10,7 +10,14 @@ import type { Prices } from '../../policy/schema.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';
 import { chunksToRead, messagesToSummarize, mostEvictable, readAgain } from './chunks.js';
-import { boundedCut, chooseCut, cutCandidates, type CutChoice, type CutOptions } from './cut.js';
+import {
+  boundedCut,
+  chooseCut,
+  cutCandidates,
+  type CutChoice,
+  type CutOptions,
+  firstOpenCall,
+} from './cut.js';
 import { journalPlan, nextEntryTokens, tailCeiling, tailRoom } from './journal-plan.js';
 import type { NothingToDo, Plan } from './plan-types.js';
 import { assertPlannable } from './plannable.js';
@@ -55,11 +62,25 @@ export async function makePlan(
   if (!force && (await allReductionsHelp(planning)))
     return { ...withoutEviction(planning), reason: 'reduce' };
   return {
-    nothing: cut
-      ? 'evicting the messages that may be evicted would save too little'
-      : 'nothing may be evicted',
+    nothing:
+      waitsForCall(planning, options) ??
+      (cut ? 'evicting the messages that may be evicted would save too little' : 'nothing may be evicted'),
     exhausted: true,
   };
+}
+
+/** The call whose result must come, or that must be abandoned, before enough may be evicted; null if no call is in the way. */
+function waitsForCall(planning: Planning, options: CutOptions): string | null {
+  const { tail } = planning.state;
+  const call = firstOpenCall(tail, options);
+  const without = call && chooseCut(tail, { ...options, closed: true });
+  if (!without || !worthEvicting(planning, without)) return null;
+  const { seq, id, name, abandonedAt } = call;
+  const end =
+    abandonedAt === null
+      ? 'it has a result'
+      : `it has a result or, from ${new Date(abandonedAt).toISOString()} on, counts as abandoned`;
+  return `nothing after the call of ${name}${id === null ? '' : ` (${id})`} in message ${seq} may be evicted until ${end}`;
 }
 
 /**

@@ -297,6 +297,35 @@ test('a message appended while a plan is made is not among its large ones', asyn
   }
 });
 
+test('a plan without a cut names the open call that is in the way, and when it counts as abandoned', async () => {
+  const policy = policyOf({
+    session: { contextWindow: 16_000, trigger: { tokens: 2_000 }, keep: { messages: 4 }, reduce: { messages: false } },
+  });
+  const limits = limitsOf(policy);
+  const counter = counterFor(limits.tokenizer);
+  const store = new MemoryStore(counter);
+  const call = { id: 'c1', type: 'function', function: { name: 'look', arguments: '{}' } };
+  store.append(
+    [
+      { role: 'user', content: 'Go.' },
+      { role: 'assistant', content: null, tool_calls: [call] },
+    ],
+    0,
+  );
+  // Messages this short cannot be shortened.
+  const short = Array.from({ length: 600 }, (_, index) => ({ role: 'user' as const, content: `Note ${index}.` }));
+  store.append(short, 5);
+  const planAt = (now: number) => {
+    const request = { reason: 'trigger' as const, force: false, withoutModel: 'there is none', now, counter };
+    const redact = (text: string) => text;
+    return makePlan(store.planState(), policy, limits, { ...request, redact }, store.planReads());
+  };
+  const before = await planAt(policy.deadCallAfter - 1);
+  if (!('nothing' in before)) throw new Error('The call is open.');
+  expect(before.nothing).toMatch(/call of look \(c1\) in message 2 .* from 1970-01-01T00:10:00.000Z on/);
+  expect(await planAt(policy.deadCallAfter)).not.toHaveProperty('nothing');
+});
+
 describe('a message appended during a summary', () => {
   const shortened = ({ items }: ReturnType<Conversation['context']>) =>
     items.filter(({ source }) => source === 'reduced' || source === 'omitted');
