@@ -21,6 +21,7 @@ const floors = [
   ['policy'],
   ['tokens'],
   ['conversation', 'runtime'],
+  ['contention.ts'],
   ['errors.ts', 'numbers.ts', 'steps.ts'],
 ];
 const floorOf = new Map(floors.flatMap((rooms, floor) => rooms.map((room) => [room, floor])));
