@@ -299,7 +299,12 @@ test('a message appended while a plan is made is not among its large ones', asyn
 
 test('a plan without a cut names the open call that is in the way, and when it counts as abandoned', async () => {
   const policy = policyOf({
-    session: { contextWindow: 16_000, trigger: { tokens: 2_000 }, keep: { messages: 4 }, reduce: { messages: false } },
+    session: {
+      contextWindow: 16_000,
+      trigger: { tokens: 2_000 },
+      keep: { messages: 4 },
+      reduce: { messages: false },
+    },
   });
   const limits = limitsOf(policy);
   const counter = counterFor(limits.tokenizer);
@@ -313,7 +318,10 @@ test('a plan without a cut names the open call that is in the way, and when it c
     0,
   );
   // Messages this short cannot be shortened.
-  const short = Array.from({ length: 600 }, (_, index) => ({ role: 'user' as const, content: `Note ${index}.` }));
+  const short = Array.from({ length: 600 }, (_, index) => ({
+    role: 'user' as const,
+    content: `Note ${index}.`,
+  }));
   store.append(short, 5);
   const planAt = (now: number) => {
     const request = { reason: 'trigger' as const, force: false, withoutModel: 'there is none', now, counter };

@@ -157,25 +157,29 @@ describe('with a session', () => {
   );
 
   describe('a conversation that the context shows in another form passes byte for byte:', () => {
-    const calls = (...ids: string[]): Json => ({
+    const calls = (...ids: string[]): object => ({
       ...{ role: 'assistant', content: null },
       tool_calls: ids.map((id) => ({ id, type: 'function', function: { name: 'look', arguments: '{}' } })),
     });
-    const result = (id: string, content: string): Json => ({ role: 'tool', tool_call_id: id, content });
-    const called = (id: string): Json => ({
+    const result = (id: string, content: string): object => ({ role: 'tool', tool_call_id: id, content });
+    const called = (id: string): object => ({
       type: 'function_call',
       call_id: id,
       name: 'look',
       arguments: '{}',
     });
-    const output = (id: string): Json => ({ type: 'function_call_output', call_id: id, output: `Of ${id}.` });
+    const output = (id: string): object => ({
+      type: 'function_call_output',
+      call_id: id,
+      output: `Of ${id}.`,
+    });
     const used = ['1', '2'].map((id) => ({ type: 'tool_use', id, name: 'look', input: {} }));
     const toolResults = ['2', '1'].map((id) => ({ type: 'tool_result', tool_use_id: id, content: 'Seen.' }));
-    const chat = (messages: Json[]) => ({ messages });
-    const claude = (messages: Json[]) => ({ max_tokens: 5, messages });
+    const chat = (messages: object[]) => ({ messages });
+    const claude = (messages: object[]) => ({ max_tokens: 5, messages });
     const said = [user('One.'), assistant('Two.')];
 
-    test.each<[string, string, { messages: Json[] } | { input: Json[] }]>([
+    test.each<[string, string, { messages: object[] } | { input: object[] }]>([
       ['an empty question', completions, chat([...said, user('')])],
       ['no parts', completions, chat([...said, { role: 'user', content: [] }])],
       ['white space', completions, chat([user('One.'), assistant('  '), user('\n')])],
