@@ -31,14 +31,15 @@ export class Forwarder {
     const { protocol, hostname, port, host } = upstream.url;
     const secure = protocol === 'https:';
     const request = (secure ? https : http).request({
-      ...{ protocol, method, path, signal },
+      // As an option it covers the connecting as well.
+      ...{ protocol, method, path, signal, timeout: this.timeoutMs },
       // An address of IPv6 stands in brackets in a URL.
       hostname: hostname.replace(/^\[(.*)\]$/, '$1'),
       ...(port === '' ? {} : { port }),
       agent: secure ? this.#https : this.#http,
       headers: ['Host', host, ...headers],
     });
-    request.setTimeout(this.timeoutMs, () => request.destroy(new Silent()));
+    request.on('timeout', () => request.destroy(new Silent()));
     // A failure after the head of the answer is met by the reader of the answer.
     request.on('error', () => undefined);
     return request;

@@ -1,7 +1,9 @@
 /** The gateway as HTTP: what passes unchanged, what is stored, and every kind of fault on either side. */
+import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest } from 'node:http';
+import { connect } from 'node:net';
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import OpenAI from 'openai';
 import { describe, expect, test } from 'vitest';
@@ -670,6 +672,28 @@ describe('the upstream', () => {
     // Nothing of it counts as an answer.
     await bench.gateways.splice(0)[0]?.close();
     expect(await replayed('hangs')).toEqual([user('One.')]);
+  });
+
+  test('does not accept the connection', async () => {
+    const program =
+      "const server = require('net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => console.log(server.address().port));";
+    const child = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const port = Number(String((await once(child.stdout, 'data'))[0]));
+    child.kill('SIGSTOP');
+    const waiting = Array.from({ length: 8 }, () => connect(port, '127.0.0.1').on('error', () => undefined));
+    try {
+      await once(waiting[0]!, 'connect');
+      const upstreams = { full: `http://127.0.0.1:${port}` };
+      const { address } = await bench.gateway({ upstreams, upstreamTimeoutMs: 150 });
+      const given = await send(`${address}${completions}`, {
+        body: bodyOf([user('One.')]),
+        headers: sessionHeaders('full'),
+      });
+      expect(given).toMatchObject({ status: 504, json: { error: { code: 'Llm.Unavailable' } } });
+    } finally {
+      for (const socket of waiting) socket.destroy();
+      child.kill('SIGKILL');
+    }
   });
 
   test('breaks off within its answer: so does the answer of the client', async () => {
