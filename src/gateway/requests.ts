@@ -6,7 +6,7 @@ import { readBodyHere, refuseEncoded } from '../api/body.js';
 import { asFailure, traceOf, withoutAddresses } from '../api/failures.js';
 import { needScope, Refused } from '../api/problem.js';
 import { checkId } from '../contract/ids.js';
-import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { invalid, isFailure, networkReason, PalimpsestError } from '../errors.js';
 import { isFields } from '../formats/content.js';
 import { CallerGone } from '../store/connection/places.js';
 import type { TokenAccess } from '../store/tokens/tokens.js';
@@ -91,15 +91,23 @@ export class Requests {
   }
 
   /** Tells the client of a failure. */
-  fail({ outgoing, incoming, signal, protocol }: Visit, error: unknown): void {
+  fail({ outgoing, incoming, signal, protocol, figures }: Visit, error: unknown): void {
+    const { log } = this.parts;
     if (signal.aborted || outgoing.destroyed) return void outgoing.destroy();
-    // The client learns from the broken connection that the answer is not whole.
-    if (outgoing.headersSent) return void (outgoing.writableEnded || outgoing.destroy());
+    if (outgoing.headersSent) {
+      if (outgoing.writableEnded) return;
+      // The client learns from the broken connection that the answer is not whole.
+      outgoing.destroy();
+      const reason = networkReason(error) ?? (error instanceof Error ? error.message : String(error));
+      return log?.warn(
+        { upstream: figures.upstream, reason },
+        'an answer broke off, or nothing more of it came',
+      );
+    }
     const failure = asFailure(error);
     const told = withoutAddresses(failure);
     const requestId = sendFailure(outgoing, told, protocol ?? undefined);
     this.#bodies.discardRest(incoming);
-    const { log } = this.parts;
     if (told !== failure) log?.warn({ requestId, failure: failure.type }, failure.message);
     if (failure.type === 'Api.Failed') log?.error({ requestId, ...traceOf(failure) }, 'unexpected error');
   }

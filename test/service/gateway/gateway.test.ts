@@ -6,6 +6,7 @@ import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import OpenAI from 'openai';
+import { pino } from 'pino';
 import { describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import type { RunningGateway } from '../../../src/gateway/server.js';
@@ -701,12 +702,17 @@ describe('the upstream', () => {
       response.writeHead(200, { 'content-type': 'application/json', 'content-length': 100 });
       response.write('{"choices":', () => response.destroy());
     });
-    const { address } = await bench.gateway();
+    const lines: string[] = [];
+    const { address } = await bench.gateway({ log: pino({}, { write: (line) => lines.push(line) }) });
     const call = send(`${address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('breaks'),
     });
     await expect(call).rejects.toThrow();
+    // A client that goes away is no warning.
+    expect(lines.map((line) => JSON.parse(line) as Json)).toContainEqual(
+      expect.objectContaining({ level: 40, upstream: expect.any(String), reason: expect.any(String) }),
+    );
   });
 
   test('sends its first bytes at once', async () => {
