@@ -1,4 +1,4 @@
-/** What the adapters share that keep a session's context at hand: they read it at any size. */
+/** Reads the context of a session at any size, for the adapters that keep it at hand. */
 import type { PalimpsestClient } from '../contract/client.js';
 import { orSmallest } from '../contract/smallest-context.js';
 import type { Synced, SyncRequest } from '../contract/sync.js';
