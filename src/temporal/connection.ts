@@ -1,10 +1,18 @@
 import { readFileSync } from 'node:fs';
-import { Client, Connection, isGrpcServiceError, type TLSConfig } from '@temporalio/client';
+import {
+  Client,
+  Connection,
+  defaultGrpcRetryOptions,
+  isGrpcServiceError,
+  makeGrpcRetryInterceptor,
+  type TLSConfig,
+} from '@temporalio/client';
 import { z } from 'zod';
 import { type PayloadKey, payloadKeysSchema } from '../config/payload-keys.js';
 import { invalid, networkReason, PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
 import { reasonOf, typed } from './calls.js';
+import { endCallsOnceClosed } from './closed-calls.js';
 import { searchAttributeTypes } from './names.js';
 import { dataConverterOf } from './payload-codec.js';
 
@@ -110,6 +118,7 @@ export async function connectClient(settings: TemporalSettings): Promise<Client>
     connection = await Connection.connect({
       ...options,
       connectTimeout: connectTimeoutMs,
+      interceptors: [makeGrpcRetryInterceptor(defaultGrpcRetryOptions()), endCallsOnceClosed],
     });
     await connection.workflowService.describeNamespace({ namespace });
   } catch (error) {

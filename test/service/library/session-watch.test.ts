@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { asCaller, CallerGone } from '../../../src/store/connection/places.js';
 import { Notices } from '../../../src/store/connection/notices.js';
-import { SessionWatch } from '../../../src/library/session-watch.js';
+import { type Look, SessionWatch } from '../../../src/library/session-watch.js';
 import { openPool } from '../../support/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { SessionWorkflows } from '../../../src/temporal/session-workflows.js';
@@ -32,6 +32,9 @@ const eventually = <T>(look: () => T) => expect.poll(look);
 const idsOf = (session: string) => ({ tenant: stack.queuePrefix, session });
 const withinMs = 60_000;
 
+/** False for a look at the row alone, which a notice may bring at any time. */
+const seenLive = ({ live }: Look) => live !== null;
+
 /** Looks as they are asked of Temporal; each waits until `open` is called. */
 function gated() {
   const asked: string[] = [];
@@ -48,9 +51,9 @@ function gated() {
 
 test('one check serves all earlier callers; later ones get the next', async () => {
   const { asked, watch, open } = gated();
-  const first = watch.until(idsOf('a'), () => true, { withinMs });
+  const first = watch.until(idsOf('a'), seenLive, { withinMs });
   await eventually(() => asked.length).toBe(1);
-  const later = Array.from({ length: 20 }, () => watch.until(idsOf('a'), () => true, { withinMs }));
+  const later = Array.from({ length: 20 }, () => watch.until(idsOf('a'), seenLive, { withinMs }));
   open();
   expect(await first).toEqual({ done: true, look: { live: 'asleep', row: null } });
   expect((await Promise.all(later)).every(({ done }) => done)).toBe(true);
@@ -59,7 +62,7 @@ test('one check serves all earlier callers; later ones get the next', async () =
 
 test('few checks run concurrently, and each session gets its turn', async () => {
   const { asked, watch, open } = gated();
-  const waits = Array.from({ length: 20 }, (_, n) => watch.until(idsOf(`s-${n}`), () => true, { withinMs }));
+  const waits = Array.from({ length: 20 }, (_, n) => watch.until(idsOf(`s-${n}`), seenLive, { withinMs }));
   await eventually(() => asked.length).toBe(8);
   open();
   await Promise.all(waits);

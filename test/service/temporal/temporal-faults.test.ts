@@ -26,9 +26,12 @@ import { PalimpsestError } from '../../../src/errors.js';
 import { createLogger } from '../../../src/process/logging.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { typed } from '../../../src/temporal/calls.js';
+import { connectClient } from '../../../src/temporal/connection.js';
+import { SessionWorkflows } from '../../../src/temporal/session-workflows.js';
 import { ask, digestOf, type Answered, type Asked } from '../../support/api.js';
 import { FaultyWay, multiOperationFailure, type Fault } from '../../support/faulty-way.js';
 import { startStack, type Stack } from '../../support/stack.js';
+import { temporalAddress } from '../../support/temporal.js';
 
 describe('an error of the client of Temporal', () => {
   const grpc = (code: number, details: string) =>
@@ -134,6 +137,19 @@ describe('an error of the client of Temporal', () => {
     const own = new PalimpsestError('Input.Invalid', 'no such id');
     await expect(typed(() => Promise.reject(own))).rejects.toBe(own);
   });
+});
+
+test('a call that the SDK would repeat ends when its connection is closed', async () => {
+  const way = new FaultyWay(temporalAddress());
+  const workflows = new SessionWorkflows(await connectClient({ address: await way.open() }), 'nobody');
+  let calls = 0;
+  way.fault = (method) =>
+    method === 'DescribeWorkflowExecution' ? (calls++, { code: 14, message: 'no connection' }) : null;
+  const status = workflows.status({ tenant: 'nobody', session: 's' });
+  await expect.poll(() => calls).toBeGreaterThan(2);
+  await workflows.close();
+  expect(await status).toBe('unknown');
+  way.close();
 });
 
 describe('over HTTP', () => {
