@@ -9,9 +9,9 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { Client, Connection } from '@temporalio/client';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { connectClient } from '../../../src/temporal/connection.js';
 import { HttpPalimpsest } from '../../../src/http-client/client.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { sweepId } from '../../../src/temporal/names.js';
@@ -120,7 +120,7 @@ describe('doctor', () => {
 
   test('a sweep that is paused, one that has ended, and sessions that wait', async () => {
     const { queuePrefix, ownerUrl, temporal } = stack;
-    const client = new Client({ connection: await Connection.connect(temporal) });
+    const client = await connectClient(temporal);
     const schedule = client.schedule.getHandle(sweepId(queuePrefix));
     const database = new pg.Client(ownerUrl);
     await database.connect();

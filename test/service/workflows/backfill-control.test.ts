@@ -1,6 +1,7 @@
 /** An operator's control of a running job: pause, resume, resize, end, and continue it. */
-import { Client, Connection } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { connectClient } from '../../../src/temporal/connection.js';
 import { backfillWorkflowId } from '../../../src/temporal/names.js';
 import type { BackfillProgress } from '../../../src/contract/workflows.js';
 import {
@@ -21,7 +22,7 @@ beforeAll(async () => {
   stack = await startStack();
   // Pages smaller than the concurrency, so that compactions are passed from run to run.
   bench = await openBackfills(stack, { pageSize: 4 });
-  client = new Client({ connection: await Connection.connect(stack.temporal) });
+  client = await connectClient(stack.temporal);
 });
 
 afterAll(async () => {

@@ -1,6 +1,7 @@
 /** A job over many old sessions: each due session is compacted once, and the report has the outcome of every one. */
-import { Client, Connection } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { connectClient } from '../../../src/temporal/connection.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { backfillWorkflowId, compactionWorkflowId } from '../../../src/temporal/names.js';
 import {
@@ -22,7 +23,7 @@ let client: Client;
 beforeAll(async () => {
   stack = await startStack();
   bench = await openBackfills(stack, { pageSize: 20 });
-  client = new Client({ connection: await Connection.connect(stack.temporal) });
+  client = await connectClient(stack.temporal);
 });
 
 afterAll(async () => {

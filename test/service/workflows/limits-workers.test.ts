@@ -2,9 +2,10 @@
  * Limits of the provider's account apply to all workers together; live sessions are served before backfills; and a wait for a
  * limit does not count as a failure.
  */
-import { Client, Connection } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterEach, expect, test } from 'vitest';
+import { connectClient } from '../../../src/temporal/connection.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
@@ -23,7 +24,7 @@ const workers: CliWorker[] = [];
 async function start(options: StackOptions): Promise<void> {
   stack = await startStack(options);
   pool = openPool(stack.databaseUrl, { max: 4 });
-  client = new Client({ connection: await Connection.connect({ address: stack.temporal.address }) });
+  client = await connectClient({ address: stack.temporal.address });
 }
 
 async function startProcess(env: Record<string, string>): Promise<void> {

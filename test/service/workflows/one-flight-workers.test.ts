@@ -4,9 +4,10 @@
  */
 import { once } from 'node:events';
 import type { ChildProcess } from 'node:child_process';
-import { Client, Connection } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, inject, test } from 'vitest';
+import { connectClient } from '../../../src/temporal/connection.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { fork } from '../../../src/store/compactions/fork.js';
@@ -33,7 +34,7 @@ let palimpsest: Palimpsest;
 beforeAll(async () => {
   stack = await startStack({ worker: false });
   pool = openPool(stack.databaseUrl, { max: 2 });
-  client = new Client({ connection: await Connection.connect({ address: inject('temporalAddress') }) });
+  client = await connectClient({ address: inject('temporalAddress') });
 });
 
 afterAll(async () => {

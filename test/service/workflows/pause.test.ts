@@ -1,6 +1,7 @@
 /** An operator's actions in the Temporal UI: pause a session, resume it, retry a failed compaction. */
-import { Client, Connection } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { connectClient } from '../../../src/temporal/connection.js';
 import type { CompactAnswer } from '../../../src/contract/workflows.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
@@ -12,7 +13,7 @@ let client: Client;
 
 beforeAll(async () => {
   stack = await startStack();
-  client = new Client({ connection: await Connection.connect(stack.temporal) });
+  client = await connectClient(stack.temporal);
 });
 
 afterAll(async () => {

@@ -2,9 +2,10 @@
  * The queue of model calls is longer than its workers can serve: live work is served first, and tenants share the rest. The
  * model worker starts last and makes one call at a time, so that the order of the queue is the order at the endpoint.
  */
-import { Client, Connection } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openPool } from '../../support/pool.js';
+import { connectClient } from '../../../src/temporal/connection.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { backfillPriority, compactionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
@@ -19,7 +20,7 @@ let workers: RunningWorker[];
 
 beforeEach(async () => {
   stack = await startStack({ worker: false });
-  client = new Client({ connection: await Connection.connect({ address: stack.temporal.address }) });
+  client = await connectClient({ address: stack.temporal.address });
   workers = [await startWorker({ ...stack.settings, roles: ['workflow', 'database'] })];
 });
 

@@ -1,7 +1,8 @@
 /** Sessions during failures of the model, changes of the policy and conflicting requests, end to end on real servers. */
-import { Client, Connection } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { connectClient } from '../../../src/temporal/connection.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { isFailure, PalimpsestError } from '../../../src/errors.js';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
@@ -24,7 +25,7 @@ let client: Client;
 beforeAll(async () => {
   stack = await startStack();
   pool = openPool(stack.databaseUrl);
-  client = new Client({ connection: await Connection.connect(stack.temporal) });
+  client = await connectClient(stack.temporal);
 });
 
 afterAll(async () => {

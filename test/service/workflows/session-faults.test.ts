@@ -2,12 +2,13 @@
  * Events that must not block a session: invalid signals, compactions by another parent, outages of its database, a permanently
  * failed model, and calls and messages at bad moments.
  */
-import { Client, Connection } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
 import { NativeConnection, Worker } from '@temporalio/worker';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import type { Measurement } from '../../../activities/measure.js';
 import type { EndedCompaction, RecordInput } from '../../../activities/recordOutcomes.js';
+import { connectClient } from '../../../src/temporal/connection.js';
 import type { Palimpsest } from '../../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import type { Backfill } from '../../../src/contract/backfills.js';
@@ -25,7 +26,7 @@ import { uniqueQueuePrefix } from '../../support/temporal.js';
 let client: Client;
 
 beforeAll(async () => {
-  client = new Client({ connection: await Connection.connect({ address: inject('temporalAddress') }) });
+  client = await connectClient({ address: inject('temporalAddress') });
 });
 
 afterAll(() => client.connection.close());

@@ -3,9 +3,9 @@
  * once.
  */
 import { defaultPayloadConverter } from '@temporalio/common';
-import { Client, Connection } from '@temporalio/client';
 import { expect, test } from 'vitest';
 import type { FinishedErasures, Swept } from '../../../activities/sweep.js';
+import { connectClient } from '../../../src/temporal/connection.js';
 import { countOverdue } from '../../../src/store/sessions/overdue.js';
 import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
@@ -22,7 +22,7 @@ const tenants = { large: 4.5 * pageSize, middle: 0.45 * pageSize, small: 0.05 * 
 test(`${5 * pageSize} sessions of three tenants`, async () => {
   const stack = await startStack({ settings: { roles: ['workflow', 'database'], databaseSteps: 16 } });
   const pool = openPool(stack.databaseUrl);
-  const client = new Client({ connection: await Connection.connect(stack.temporal) });
+  const client = await connectClient(stack.temporal);
   const { queuePrefix } = stack;
   try {
     // Its size asks to be measured, and the measurement finds nothing to do.

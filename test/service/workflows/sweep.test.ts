@@ -4,9 +4,10 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { Client, Connection, WorkflowNotFoundError } from '@temporalio/client';
+import { type Client, WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { connectClient } from '../../../src/temporal/connection.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { Metrics } from '../../../src/process/metrics.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
@@ -44,7 +45,7 @@ let client: Client;
 beforeAll(async () => {
   stack = await startStack({ settings: { sweepIntervalMs, metrics } });
   pool = openPool(stack.databaseUrl);
-  client = new Client({ connection: await Connection.connect(stack.temporal) });
+  client = await connectClient(stack.temporal);
 });
 
 afterAll(async () => {
