@@ -55,8 +55,10 @@ export function layoutOf(view: readonly ViewItem[]): Layout {
   };
 }
 
+const questionSources = new Set<ViewItem['source']>(['log', 'reduced', 'synthetic']);
+
 function isUserMessage({ source, role }: ViewItem): boolean {
-  return role === 'user' && (source === 'log' || source === 'reduced');
+  return role === 'user' && questionSources.has(source);
 }
 
 function isAnswer({ role, message }: ViewItem): boolean {
