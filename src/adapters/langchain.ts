@@ -180,8 +180,10 @@ async function restoredIfLost(
   client: AdapterClient,
   session: string,
   messages: BaseMessage[],
-  { session: inUse, known, commonSeq, lastSeq }: PalimpsestError['details'] = {},
+  { session: inUse, known, commonSeq, lastSeq, branch }: PalimpsestError['details'] = {},
 ): Promise<BaseMessage[] | null> {
+  // The state of a run that goes on in another branch.
+  if (branch !== undefined) return null;
   if (typeof inUse !== 'string' || typeof known !== 'number') return null;
   if (typeof commonSeq !== 'number' || typeof lastSeq !== 'number') return null;
   const logged = async (seq: number): Promise<BaseMessage | undefined> => {

@@ -261,6 +261,45 @@ test('replicas with checkpointers of their own share a session with append, and 
 });
 
 test.each([
+  ['in turn', false],
+  ['at once', true],
+])(
+  'replicas with checkpointers of their own, %s, each have one branch, also with summaries',
+  async (when, isAtOnce) => {
+    const session = `branches ${when}`;
+    const names = ['A', 'B'];
+    const inUse = new Map<string, string>();
+    const replicas = names.map((name) => ({
+      name,
+      agent: build({
+        checkpointer: new MemorySaver(),
+        policy: { contextWindow: 6_000 },
+        onSync: (synced) => inUse.set(name, synced.session),
+      }),
+    }));
+    const asked = (name: string, turn: number) => `${name} asks ${turn}. ${`word-${turn} `.repeat(150)}`;
+    for (let turn = 1; turn <= 25; turn++) {
+      const ask = async ({ name, agent }: (typeof replicas)[number]) => {
+        await agent.invoke(says(asked(name, turn)), thread(session));
+        await palimpsest.settled({ session: inUse.get(name)! });
+      };
+      if (isAtOnce) await Promise.all(replicas.map(ask));
+      else for (const replica of replicas) await ask(replica);
+    }
+    expect(await sessionsOf(session)).toEqual([...inUse.values()].sort());
+    for (const name of names) {
+      const log = await told(inUse.get(name)!);
+      const questions = log.filter((text) => !text.startsWith('Asked with'));
+      // A replica that begins takes up what the thread has then.
+      const own = questions.slice(questions.indexOf(asked(name, 1)));
+      expect(own).toEqual(Array.from({ length: 25 }, (_, index) => asked(name, index + 1)));
+      expect(questions.length - own.length).toBeLessThanOrEqual(1);
+      expect((await palimpsest.compactions({ session: inUse.get(name)! })).length).toBeGreaterThan(0);
+    }
+  },
+);
+
+test.each([
   ['the session', () => undefined],
   ['a checkpointer', (kept: MemorySaver) => kept],
   ['a checkpointer that loses the thread', () => new MemorySaver()],
