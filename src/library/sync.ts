@@ -66,14 +66,14 @@ interface Found extends Place {
   after?: SeenPlace;
 }
 
-/** A branch, and how far its log and a list are the same. */
+/** A branch, and what its log and a list have in common. */
 interface ComparedBranch {
   ids: SessionIds;
-  common: Common;
-  /** Whether the list has the whole log. */
-  complete: boolean;
-  lastSeq: number;
+  row: SessionRow;
+  compared: Compared;
 }
+
+const lastSeqOf = ({ nextSeq }: SessionRow): number => nextSeq - 1;
 
 /** The answer, and its JSON in pieces. */
 interface SyncedInPieces {
@@ -186,16 +186,12 @@ async function placeOf(
   if (edited && onEdit === 'refuse') {
     const branches = await branchesOf(connections.pool, origin, list.held.ofBeginnings);
     const branch = await branchWith(connections, branches, ids, list, shape);
-    const nearer = branch && branch.common.items > common.items ? branch : undefined;
+    const nearer = branch && branch.compared.common.items > common.items ? branch : undefined;
     throw listEdited(ids.session, list, { ...edited, common, nearer });
   }
   const about = { edited, isKnown: known?.items === list.items.length };
   if (row && edited && onEdit === 'fork') {
-    const from = { ids, row };
-    return {
-      ...(await elsewhere(connections, origin, from, list, { compared, edited, shape })),
-      ...about,
-    };
+    return { ...(await elsewhere(connections, origin, { ids, row, compared }, list, shape)), ...about };
   }
   const parts =
     row && edited
@@ -223,30 +219,34 @@ async function knownPart({ pool }: Connections, ids: SessionIds, list: List): Pr
 }
 
 /**
- * Moves the session to the branch that the list is of, or else to a new fork: the same list again makes no other one. A list that
- * cannot be stored moves nothing.
+ * Moves the session to the branch that the list is of, or else to a new fork, of the branch that has most of the list: the same list
+ * again makes no other one. A list that cannot be stored moves nothing.
  */
 async function elsewhere(
   connections: Connections,
   origin: SessionIds,
-  { ids: from, row }: { ids: SessionIds; row: SessionRow },
+  inUse: ComparedBranch,
   list: List,
-  { compared, edited, shape }: { compared: Compared; edited: Edited; shape: ContextShape },
+  shape: ContextShape,
 ): Promise<Place> {
   const branches = await branchesOf(connections.pool, origin, list.held.ofBeginnings);
-  const branch = await branchWith(connections, branches, from, list, shape);
-  if (branch?.complete && branch.common.items >= compared.common.items) {
-    const { ids, common } = branch;
-    const parts = partsOf(list, common);
-    await checkParts(connections, row, list, parts);
-    await goOnIn(connections.pool, origin, { from, expectedSeq: edited.lastSeq, to: ids.session });
-    return { target: { ids, lastSeq: common.throughSeq, isNew: false }, common, parts };
-  }
-  const { common } = compared;
-  const parts = await partsOfEdited(connections, row, list, compared, { onEdit: 'fork', edited });
+  const branch = await branchWith(connections, branches, inUse.ids, list, shape);
+  const [more, itemsInUse] = [branch?.compared.common.items ?? -1, inUse.compared.common.items];
+  const isNearer =
+    branch !== null && (more > itemsInUse || (branch.compared.complete && more === itemsInUse));
+  const { ids: of, row, compared } = isNearer ? branch : inUse;
+  const { common, complete } = compared;
+  const edited = { commonSeq: common.throughSeq, lastSeq: lastSeqOf(row) };
+  const parts = complete
+    ? partsOf(list, common)
+    : await partsOfEdited(connections, row, list, compared, { onEdit: 'fork', edited });
   await checkParts(connections, row, list, parts);
-  const newest = branches.at(-1)?.session ?? from.session;
-  const ids = await continued(connections, origin, { from, newest }, edited);
+  if (isNearer) {
+    const from = { from: inUse.ids, expectedSeq: lastSeqOf(inUse.row) };
+    await goOnIn(connections.pool, origin, { ...from, to: of.session });
+  }
+  const newest = branches.at(-1)?.session ?? of.session;
+  const ids = complete ? of : await continued(connections, origin, { from: of, newest }, edited);
   return { target: { ids, lastSeq: common.throughSeq, isNew: false }, common, parts };
 }
 
@@ -276,12 +276,12 @@ async function branchWith(
       knownPart(connections, ids, list),
     ]);
     if (!row) continue;
-    const { common, complete } = await compare(connections, row, list, known, shape);
-    const lastSeq = row.nextSeq - 1;
-    const found = { ids: { ...ids, incarnation: row.incarnation }, common, complete, lastSeq };
+    const compared = await compare(connections, row, list, known, shape);
+    const { common, complete } = compared;
     const isBetter =
-      best === null || (complete === best.complete ? common.items > best.common.items : complete);
-    if (isBetter) best = found;
+      best === null ||
+      (complete === best.compared.complete ? common.items > best.compared.common.items : complete);
+    if (isBetter) best = { ids: { ...ids, incarnation: row.incarnation }, row, compared };
   }
   return best;
 }
@@ -302,9 +302,9 @@ function listEdited(
         ...{ session, known: heldItems(list, common.items), commonSeq, lastSeq },
         ...(nearer && {
           branch: nearer.ids.session,
-          branchKnown: heldItems(list, nearer.common.items),
-          branchCommonSeq: nearer.common.throughSeq,
-          branchLastSeq: nearer.lastSeq,
+          branchKnown: heldItems(list, nearer.compared.common.items),
+          branchCommonSeq: nearer.compared.common.throughSeq,
+          branchLastSeq: lastSeqOf(nearer.row),
         }),
       },
     },

@@ -137,6 +137,45 @@ describe('a list that begins with a summary', () => {
     expect(await replayed('head-edited~1')).toEqual([...log.slice(0, -2), user('Another question.')]);
   });
 
+  describe('of a branch that is not in use, and has an edit after it', () => {
+    /** Two branches with summaries. Returns the context of the second; the first one is in use. */
+    async function branched(session: string): Promise<ChatMessage[]> {
+      await compacted(session);
+      const { context: first } = await palimpsest.sync<ChatMessage>({ session, messages: [] });
+      const other = [user('Something else.'), ...turnsFrom(101, 30)];
+      await palimpsest.sync({ session, messages: other, onEdit: 'fork' });
+      const branch = `${session}~1`;
+      await palimpsest.settled({ session: branch });
+      expect((await palimpsest.status({ session: branch })).generation).toBeGreaterThan(0);
+      const { messages: context } = (await palimpsest.sync<ChatMessage>({ session, messages: [] })).context;
+      await sync(session, [...context, user('One.')]);
+      await sync(session, [...context, user('One.'), assistant('First.'), user('Two.')]);
+      const back = await sync(session, [...first.messages, next], 'fork');
+      expect(back).toMatchObject({ session, stored: { fromSeq: 61, throughSeq: 61 } });
+      return context;
+    }
+
+    test('goes on from there in a fork of that branch', async () => {
+      const session = 'branch-edited';
+      const context = await branched(session);
+      const list = [...context, user('One.'), assistant('First.'), user('Another two.')];
+      expect(await sync(session, list, 'fork')).toMatchObject({ session: `${session}~2` });
+      const log = await replayed(`${session}~1`);
+      expect(await replayed(`${session}~2`)).toEqual([...log.slice(0, -1), user('Another two.')]);
+    });
+
+    test('is refused if nothing of the list is known: its summary is not stored', async () => {
+      const session = 'branch-unknown';
+      const context = await branched(session);
+      const list = [user('Before all.'), ...context, user('Three.')];
+      for (const onEdit of ['fork', 'append'] as const)
+        expect(await failure(sync(session, list, onEdit))).toMatchObject({ type: 'Store.ListEdited' });
+      expect(await failure(palimpsest.status({ session: `${session}~2` }))).toMatchObject({
+        type: 'Store.SessionNotFound',
+      });
+    });
+  });
+
   test('and has shortened messages after an edit, is refused whatever the option', async () => {
     const session = 'head-shortened';
     const log = turnsFrom(1, 8).map((message, index) =>
