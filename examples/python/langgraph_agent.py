@@ -42,12 +42,21 @@ reserved = 4_096
 model = ChatOpenAI(model="gpt-4o", max_tokens=reserved).bind_tools(tools)
 
 
+def usage_of(messages):
+    """The tokens that the provider reported with an answer, as long as nothing but results of its calls follows it."""
+    answer = next((message for message in reversed(messages) if message.type != "tool"), None)
+    usage = getattr(answer, "usage_metadata", None)
+    return usage and {"inputTokens": usage["input_tokens"], "outputTokens": usage["output_tokens"]}
+
+
 def agent(policy, checkpointer):
     def fit(state, config):
         """Puts the context in place of the state's messages, which then stay as small as the context."""
         session = config["configurable"]["thread_id"]
-        messages = messages_to_dict(state["messages"])
-        context = palimpsest.sync(session, messages, format="langchain", policy=policy, onEdit="fork")
+        fields = {"format": "langchain", "policy": policy, "onEdit": "fork"}
+        if usage := usage_of(state["messages"]):
+            fields["usage"] = usage
+        context = palimpsest.sync(session, messages_to_dict(state["messages"]), **fields)
         return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *messages_from_dict(context)]}
 
     def ask(state):

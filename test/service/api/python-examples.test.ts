@@ -120,7 +120,9 @@ test.for(['openai_loop', 'langgraph_agent'])('%s', async (name, { skip }) => {
     expect(provider.refused).toEqual([]);
     expect(provider.requests).toBe(2 * turns);
     expect(provider.largest).toBeLessThanOrEqual(window);
-    expect((await client.status({ session })).generation).toBeGreaterThan(3);
+    const { generation, calibration } = await client.status({ session });
+    expect(generation).toBeGreaterThan(3);
+    expect(calibration.samples).toBeGreaterThan(0);
   } finally {
     await provider.close();
   }
