@@ -22,7 +22,7 @@ const floors = [
   ['tokens'],
   ['conversation', 'runtime'],
   ['contention.ts'],
-  ['errors.ts', 'numbers.ts', 'steps.ts'],
+  ['errors.ts', 'nearest.ts', 'numbers.ts', 'steps.ts'],
 ];
 const floorOf = new Map(floors.flatMap((rooms, floor) => rooms.map((room) => [room, floor])));
 

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { z } from 'zod';
 import { configSchema, settings } from './schema.js';
 import { secrets } from './values.js';
+import { type UnknownVariable, unknownVariables } from './unknown-variables.js';
 import { parseYaml } from './yaml.js';
 import { invalid, isFailure, type PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
@@ -22,6 +23,8 @@ export interface Config extends Omit<Read, 'policy' | 'policyFile' | 'dataDir' |
   cacheDir: string;
   /** The configuration file that was read, or null. */
   configFile: string | null;
+  /** Variables of the environment that are no settings, and are ignored. */
+  unknownVariables: UnknownVariable[];
 }
 
 /** The deployment's embedding settings; undefined if no embedding model is set. */
@@ -86,6 +89,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env, folder: string 
     dataDir: defaultDataDir({ PALIMPSEST_DATA: resolved('dataDir', dataDir) }),
     cacheDir: defaultCacheDir({ ...env, PALIMPSEST_CACHE: resolved('cacheDir', cacheDir) }),
     configFile: file?.name ?? null,
+    unknownVariables: unknownVariables(env),
   };
 }
 

@@ -1,4 +1,5 @@
 /** The client of a command: over HTTP, or on the servers directly (`process/servers.ts`). */
+import type { Config } from '../../config/config.js';
 import type { PalimpsestClient } from '../../contract/client.js';
 import { invalid } from '../../errors.js';
 import { clientSettings, configOf } from '../../process/servers.js';
@@ -37,6 +38,19 @@ export function refuseUrl({ url }: Pick<Globals, 'url'>, command: string): void 
   );
 }
 
+const warnedOf = new Set<string>();
+
+/** The configuration of a command. Warns on stderr, once in a process, of each variable that is no setting. */
+export function configFor(...given: Parameters<typeof configOf>): Config {
+  const config = configOf(...given);
+  for (const { variable, nearest } of config.unknownVariables) {
+    if (warnedOf.has(variable)) continue;
+    warnedOf.add(variable);
+    process.stderr.write(`warning: ${variable} is not a setting and is ignored. Did you mean ${nearest}?\n`);
+  }
+  return config;
+}
+
 /** The client that commands use, over HTTP or on the servers. */
 export async function connectClient(globals: Globals): Promise<PalimpsestClient> {
   const api = apiOf(globals);
@@ -44,7 +58,7 @@ export async function connectClient(globals: Globals): Promise<PalimpsestClient>
     const { HttpPalimpsest } = await import('../../http-client/index.js');
     return HttpPalimpsest.connect(api);
   }
-  const settings = await clientSettings(configOf(globals));
+  const settings = await clientSettings(configFor(globals));
   const { Palimpsest } = await import('../../library/palimpsest.js');
   return Palimpsest.connect({ ...settings, tenant: globals.tenant, poolSize: 4 });
 }

@@ -2,8 +2,8 @@ import type { Pool } from 'pg';
 import type { PalimpsestClient } from '../../contract/client.js';
 import type { Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
-import { configOf, findDatabase } from '../../process/servers.js';
-import { apiOf, connectClient, type Globals } from './connect.js';
+import { findDatabase } from '../../process/servers.js';
+import { apiOf, configFor, connectClient, type Globals } from './connect.js';
 import { Interrupted, onInterrupt, ReaderGone } from '../terminal/input.js';
 import { Output } from '../terminal/output.js';
 import { errorLines, failureJson } from '../terminal/failures.js';
@@ -40,7 +40,7 @@ export class Run {
   }
 
   get config(): Config {
-    return configOf(this.globals);
+    return configFor(this.globals);
   }
 
   client(): Promise<PalimpsestClient> {

@@ -3,7 +3,7 @@ import { statfs } from 'node:fs/promises';
 import type { Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
 import { createModelClient } from '../../llm/client.js';
-import { findServers } from '../../process/servers.js';
+import { configOf, findServers } from '../../process/servers.js';
 import { apiOf } from '../command/connect.js';
 import { exitCodes, type Run } from '../command/run.js';
 import { adviceFor } from '../terminal/failures.js';
@@ -38,13 +38,15 @@ async function* checks(run: Run, model: boolean): AsyncGenerator<Finding> {
     // A client of the API need not reach PostgreSQL and Temporal.
     if (run.globals.databaseUrl === undefined && !process.env.DATABASE_URL) return;
   }
-  yield* checkServers(run);
-  if (model) yield await checkModel(run.config, run.signal);
+  const config = configOf(run.globals);
+  yield* checkServers(config);
+  if (model) yield await checkModel(config, run.signal);
 }
 
-async function* checkServers(run: Run): AsyncGenerator<Finding> {
-  const { config } = run;
+async function* checkServers(config: Config): AsyncGenerator<Finding> {
   if (config.configFile !== null) yield ok('settings', `${config.configFile} and the environment`);
+  for (const { variable, nearest } of config.unknownVariables)
+    yield warn('settings', `${variable} is not a setting and is ignored`, `Did you mean ${nearest}?`);
   let servers;
   try {
     servers = await findServers(config);

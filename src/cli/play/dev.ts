@@ -4,8 +4,7 @@ import type { Config } from '../../config/config.js';
 import { invalid } from '../../errors.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import { makeDataFolder, packageRoot } from '../../runtime/home.js';
-import { configOf } from '../../process/servers.js';
-import { type Globals, refuseUrl } from '../command/connect.js';
+import { configFor, type Globals, refuseUrl } from '../command/connect.js';
 import { type PolicyFlags, policyFromFlags } from '../command/flags.js';
 import { openServers } from '../servers/servers.js';
 import type { Stack } from '../servers/stack.js';
@@ -61,7 +60,7 @@ export async function dev(files: string[], flags: DevFlags): Promise<number> {
   if (files.filter((file) => file === '-').length > 1)
     throw invalid('Standard input (-) can be read only once.', 'FILE');
   refuseUrl(flags, 'dev');
-  const config = configOf(flags);
+  const config = configFor(flags);
   const controller = onInterrupt();
   const session = new DevSession(config, policy, flags, controller);
   return session.run(play && files.length === 0 ? [bundledSample()] : files);

@@ -1,11 +1,11 @@
 import { workerRoles } from '../../config/schema.js';
 import { migrate } from '../../store/connection/migrate.js';
 import { roleNames } from '../../store/connection/roles.js';
-import { configOf, findDatabase, findOwner, findServers, findTemporal } from '../../process/servers.js';
+import { findDatabase, findOwner, findServers, findTemporal } from '../../process/servers.js';
 import type { PalimpsestClient } from '../../contract/client.js';
 import { checkId } from '../../contract/ids.js';
 import { invalid } from '../../errors.js';
-import { connectClient, refuseUrl, type Globals } from '../command/connect.js';
+import { configFor, connectClient, refuseUrl, type Globals } from '../command/connect.js';
 import { onInterrupt } from '../terminal/input.js';
 import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';
@@ -13,7 +13,7 @@ import type { Run } from '../command/run.js';
 /** `palimpsest worker` serves until SIGTERM, then lets activities finish within the grace time. */
 export async function serveWorker(globals: Globals, given: readonly string[] | undefined): Promise<void> {
   refuseUrl(globals, 'worker');
-  const config = configOf(globals);
+  const config = configFor(globals);
   const roles = given?.map((role) => oneOf(role, '--role', workerRoles)) ?? config.worker.roles;
   const { temporal } = await findTemporal(config);
   // A worker for workflows only needs no database.
@@ -27,7 +27,7 @@ export async function serveWorker(globals: Globals, given: readonly string[] | u
 /** `palimpsest api` serves until SIGTERM, then lets requests finish. */
 export async function serveApi(globals: Globals, flags: { host?: string; port?: string }): Promise<void> {
   refuseUrl(globals, 'api');
-  const config = configOf(globals);
+  const config = configFor(globals);
   const api = {
     ...config.api,
     ...(flags.host === undefined ? {} : { host: flags.host }),
@@ -52,7 +52,7 @@ export async function serveGateway(
       'Write e.g. --upstream openai=https://api.openai.com.',
     );
   const named = upstream.length > 0 ? { PALIMPSEST_GATEWAY_UPSTREAMS: upstream.join(',') } : undefined;
-  const config = configOf(globals, named);
+  const config = configFor(globals, named);
   const gateway = {
     ...config.gateway,
     ...(host === undefined ? {} : { host }),
@@ -67,7 +67,7 @@ export async function serveGateway(
 /** `palimpsest mcp` serves standard input and output, or HTTP, until the client or a signal ends it. */
 export async function serveMcp(
   globals: Globals,
-  { session = configOf(globals).mcp.session, http }: { session?: string; http?: string },
+  { session = configFor(globals).mcp.session, http }: { session?: string; http?: string },
 ): Promise<void> {
   const port = http === undefined ? null : wholeNumber(http, '--http', { most: 65_535 });
   if (session !== undefined) checkId(session, '--session');

@@ -6,6 +6,7 @@ import { groupMessages } from '../../conversation/groups.js';
 import type { ChatMessage, MessageMeta } from '../../conversation/message.js';
 import { invalid, type PalimpsestError } from '../../errors.js';
 import { parseBody } from '../../formats/native.js';
+import { nearest } from '../../nearest.js';
 import { verifiedRange } from '../compactions/archive.js';
 import { readMetas } from '../compactions/chain.js';
 import { reading, type Query } from '../connection/transaction.js';
@@ -196,7 +197,8 @@ async function unknown(query: Query, ids: SessionIds, callId: string): Promise<P
      where tenant_id = $1 and session_id = $2 and answers is not null and role = 'tool' order by seq desc limit ${named.among}`,
     [ids.tenant, ids.session],
   );
-  const near = nearest(callId, [...new Set(rows.map(({ answers }) => JSON.parse(answers) as string))]);
+  const known = [...new Set(rows.map(({ answers }) => JSON.parse(answers) as string))];
+  const near = nearest(callId, known).slice(0, named.ids);
   return invalid(
     `no call ${quotedId} in session ${ids.session}`,
     'callId',
@@ -204,22 +206,4 @@ async function unknown(query: Query, ids: SessionIds, callId: string): Promise<P
       ? 'The session holds no tool result with an id. Name a message by its seq, or search.'
       : `Nearest: ${near.map((id) => JSON.stringify(id)).join(', ')}. Or name a message by its seq, or search.`,
   );
-}
-
-/** The candidates that share the most pairs of characters with `wanted`, best first. Ties keep their order. */
-function nearest(wanted: string, candidates: readonly string[]): string[] {
-  const pairs = (text: string) =>
-    new Set(Array.from({ length: Math.max(0, text.length - 1) }, (_, at) => text.slice(at, at + 2)));
-  const own = pairs(wanted);
-  const likeness = (candidate: string) => {
-    const other = pairs(candidate);
-    let shared = 0;
-    for (const pair of own) if (other.has(pair)) shared += 1;
-    return (2 * shared) / Math.max(1, own.size + other.size);
-  };
-  return candidates
-    .map((candidate) => ({ candidate, likeness: likeness(candidate) }))
-    .sort((a, b) => b.likeness - a.likeness)
-    .slice(0, named.ids)
-    .map(({ candidate }) => candidate);
 }

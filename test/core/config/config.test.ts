@@ -1,8 +1,9 @@
 /** Environment and configuration file are read in one place; invalid settings are refused by name before any server starts. */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { configuredModels, identityOf, readConfig } from '../../../src/config/config.js';
 import { effectivePolicy, policyOf, withSummarizer } from '../../../src/policy/layers.js';
@@ -11,6 +12,7 @@ import {
   policyVariables,
   readDeploymentPolicy,
 } from '../../../src/config/policy-sources.js';
+import { unknownVariables } from '../../../src/config/unknown-variables.js';
 import { parseYaml } from '../../../src/config/yaml.js';
 import { PalimpsestError } from '../../../src/errors.js';
 
@@ -101,6 +103,50 @@ describe('the environment', () => {
       ),
     );
     expect(readConfig(empty)).toEqual(readConfig({}));
+  });
+
+  test('names the nearest setting for a variable that is none', () => {
+    const { unknownVariables, policy } = readConfig({
+      PALIMPSEST_CONTEX_WINDOW: '9000',
+      PALIMPSEST_SUMARY_MODEL: 'gpt-4o-mini',
+      PALIMPSEST_API_TOKN: 'acme:secret',
+      PALIMPSEST_TOKE: 'secret',
+      PALIMPSEST_UNSET: ' ',
+      OTHER_PROGRAM: '1',
+    });
+    expect(unknownVariables).toEqual([
+      { variable: 'PALIMPSEST_API_TOKN', nearest: 'PALIMPSEST_API_TOKENS' },
+      { variable: 'PALIMPSEST_CONTEX_WINDOW', nearest: 'PALIMPSEST_CONTEXT_WINDOW' },
+      { variable: 'PALIMPSEST_SUMARY_MODEL', nearest: 'PALIMPSEST_SUMMARY_MODEL' },
+      { variable: 'PALIMPSEST_TOKE', nearest: 'PALIMPSEST_TOKEN' },
+    ]);
+    expect(policy).toEqual({});
+  });
+
+  test('knows every variable that the pages and the sources name', () => {
+    const root = fileURLToPath(new URL('../../..', import.meta.url));
+    const files = ['src', 'bench', 'docs', 'examples', 'test/support', 'test/peer-cases', 'packages'].flatMap(
+      (folder) =>
+        readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' })
+          .filter((name) => /(?<!node_modules.*)\.(?:ts|md|py|go)$/.test(name))
+          .map((name) => path.join(root, folder, name)),
+    );
+    const named = files.flatMap(
+      (file) => readFileSync(file, 'utf8').match(/\bPALIMPSEST_[A-Z_]*[A-Z]\b/g) ?? [],
+    );
+    expect(named).toEqual(expect.arrayContaining(['PALIMPSEST_URL', 'PALIMPSEST_TRANSCRIPTS']));
+    expect(unknownVariables(Object.fromEntries(named.map((name) => [name, 'x'])))).toEqual([]);
+  });
+
+  test('leaves out the variables that Kubernetes sets for a service', () => {
+    expect(
+      unknownVariables({
+        PALIMPSEST_SERVICE_HOST: '10.0.0.1',
+        PALIMPSEST_SERVICE_PORT_HTTP: '7280',
+        PALIMPSEST_PORT: 'tcp://10.0.0.1:7280',
+        PALIMPSEST_PORT_7280_TCP_ADDR: '10.0.0.1',
+      }),
+    ).toEqual([]);
   });
 
   test.each([

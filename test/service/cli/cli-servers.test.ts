@@ -219,6 +219,21 @@ describe('doctor', () => {
     await database.drop();
   });
 
+  test('warns of a variable that is no setting, as every command does on stderr', async () => {
+    const env = { ...cli.env, PALIMPSEST_CONTEX_WINDOW: '9000' };
+    const { of } = await doctorOf(env, ['--no-model']);
+    expect(of('settings')).toMatchObject({
+      ...{ level: 'warn', detail: 'PALIMPSEST_CONTEX_WINDOW is not a setting and is ignored' },
+      next: 'Did you mean PALIMPSEST_CONTEXT_WINDOW?',
+    });
+    const { code, stdout, stderr } = await cli.run(['sessions', '--json'], env);
+    expect(stderr).toBe(
+      'warning: PALIMPSEST_CONTEX_WINDOW is not a setting and is ignored. Did you mean PALIMPSEST_CONTEXT_WINDOW?\n',
+    );
+    expect(code).toBe(0);
+    expect(() => linesOf(stdout)).not.toThrow();
+  });
+
   test('without servers one line gives the next step', async () => {
     const { stdout, code } = await runCli(['doctor']);
     expect(stdout).toMatch(/^FAIL +servers +.*DATABASE_URL is not set/m);
