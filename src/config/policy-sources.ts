@@ -5,6 +5,7 @@ import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { limitsOf } from '../limits/limits.js';
 import { type DeploymentPolicy, policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
+import { flagOf, numberOf } from './values.js';
 import { parseYaml } from './yaml.js';
 
 /**
@@ -15,37 +16,26 @@ import { parseYaml } from './yaml.js';
 const fileVariable = 'PALIMPSEST_POLICY_FILE';
 const policyVariable = 'PALIMPSEST_POLICY';
 
-type Read = (text: string, variable: string) => Json;
+/** The value for the policy's schema, which refuses a text that could not be converted. */
+type Read = (text: string, variable: string) => unknown;
 
 const word: Read = (text) => text;
-
-const number: Read = (text, variable) => {
-  const digits = text.replaceAll(/[,_](?=\d{3}(?:\D|$))/g, '');
-  if (/^\d+(?:\.\d+)?$|^\.\d+$/.test(digits)) return Number(digits);
-  throw invalid(`${variable} must be a number, not ${JSON.stringify(text)}.`, variable);
-};
-
-const flag: Read = (text, variable) => {
-  if (text === '1' || text === 'true') return true;
-  if (text === '0' || text === 'false') return false;
-  throw invalid(`${variable} must be one of 0, 1, true, false, not ${JSON.stringify(text)}.`, variable);
-};
 
 /** Variables of single policy fields; each overrides `PALIMPSEST_POLICY`. @internal The table of docs/configuration.md is generated from it. */
 export const policyVariables: Readonly<Record<string, { path: readonly string[]; read: Read }>> = {
   PALIMPSEST_PRESET: { path: ['preset'], read: word },
-  PALIMPSEST_ENABLED: { path: ['enabled'], read: flag },
+  PALIMPSEST_ENABLED: { path: ['enabled'], read: flagOf },
   PALIMPSEST_MODEL: { path: ['model'], read: word },
-  PALIMPSEST_CONTEXT_WINDOW: { path: ['contextWindow'], read: number },
-  PALIMPSEST_RESERVED_OUTPUT_TOKENS: { path: ['reservedOutputTokens'], read: number },
-  PALIMPSEST_OVERHEAD: { path: ['overhead'], read: number },
+  PALIMPSEST_CONTEXT_WINDOW: { path: ['contextWindow'], read: numberOf },
+  PALIMPSEST_RESERVED_OUTPUT_TOKENS: { path: ['reservedOutputTokens'], read: numberOf },
+  PALIMPSEST_OVERHEAD: { path: ['overhead'], read: numberOf },
   PALIMPSEST_TOKENIZER: { path: ['tokenizer'], read: word },
   PALIMPSEST_TRIGGER: { path: ['trigger'], read: parseSizes },
-  PALIMPSEST_TARGET: { path: ['target'], read: number },
+  PALIMPSEST_TARGET: { path: ['target'], read: numberOf },
   PALIMPSEST_KEEP: { path: ['keep'], read: parseSizes },
   PALIMPSEST_SUMMARY_MODE: { path: ['summary', 'mode'], read: word },
   PALIMPSEST_SUMMARY_METHOD: { path: ['summary', 'method'], read: word },
-  PALIMPSEST_SUMMARY_MAX_TOKENS: { path: ['summary', 'maxTokens'], read: number },
+  PALIMPSEST_SUMMARY_MAX_TOKENS: { path: ['summary', 'maxTokens'], read: numberOf },
   PALIMPSEST_SUMMARY_FALLBACK: { path: ['summary', 'fallback'], read: word },
 };
 
@@ -85,7 +75,7 @@ export function checkedDeployment(policy: DeploymentPolicy | undefined): Deploym
   return checked;
 }
 
-function single(variable: string, path: readonly string[], value: Json): PolicyInput {
+function single(variable: string, path: readonly string[], value: unknown): PolicyInput {
   const nested = path.reduceRight<unknown>((inner, key) => ({ [key]: inner }), value);
   try {
     return parsePolicy(nested);

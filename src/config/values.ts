@@ -6,10 +6,12 @@ function text(value: unknown): string | undefined {
   return typeof value === 'string' ? value.trim() : undefined;
 }
 
-/** `8`, `8,000`, `8_000`. */
+/** `8`, `8,000`, `8_000`, `8e3`. */
 export function numberOf(value: unknown): unknown {
   const digits = text(value)?.replaceAll(/[,_](?=\d{3}(?:\D|$))/g, '');
-  return digits !== undefined && /^-?(?:\d+(?:\.\d+)?|\.\d+)$/.test(digits) ? Number(digits) : value;
+  return digits !== undefined && /^-?(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?$/i.test(digits)
+    ? Number(digits)
+    : value;
 }
 
 export function flagOf(value: unknown): unknown {

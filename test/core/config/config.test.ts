@@ -318,12 +318,49 @@ describe('the policy of the environment', () => {
   });
 
   test.each([
-    [{ PALIMPSEST_CONTEXT_WINDOW: '64k' }, 'PALIMPSEST_CONTEXT_WINDOW', /a number, not "64k"/],
-    [{ PALIMPSEST_CONTEXT_WINDOW: '0' }, 'PALIMPSEST_CONTEXT_WINDOW', /contextWindow must be at least 1/],
+    [
+      { PALIMPSEST_CONTEXT_WINDOW: '64k' },
+      'PALIMPSEST_CONTEXT_WINDOW',
+      /a number, not "64k"/,
+      /window in tokens/,
+    ],
+    [
+      { PALIMPSEST_CONTEXT_WINDOW: '0' },
+      'PALIMPSEST_CONTEXT_WINDOW',
+      /contextWindow must be at least 1/,
+      /tokens/,
+    ],
+    [{ PALIMPSEST_CONTEXT_WINDOW: '-4' }, 'PALIMPSEST_CONTEXT_WINDOW', /at least 1, not -4/, /tokens/],
+    [
+      { PALIMPSEST_SUMMARY_MAX_TOKENS: '-4' },
+      'PALIMPSEST_SUMMARY_MAX_TOKENS',
+      /at least 64, not -4/,
+      /snapshot/,
+    ],
+    [
+      { PALIMPSEST_RESERVED_OUTPUT_TOKENS: '-1' },
+      'PALIMPSEST_RESERVED_OUTPUT_TOKENS',
+      /at least 0, not -1/,
+      /answer/,
+    ],
+    [{ PALIMPSEST_OVERHEAD: '-1' }, 'PALIMPSEST_OVERHEAD', /at least 0, not -1/, /number of tokens/],
+    [{ PALIMPSEST_TARGET: '-1' }, 'PALIMPSEST_TARGET', /above 0, not -1/, /share/],
+    [{ PALIMPSEST_TARGET: 'half' }, 'PALIMPSEST_TARGET', /a number, not "half"/, /share/],
+    [
+      { PALIMPSEST_CONTEXT_WINDOW: '5e9' },
+      'PALIMPSEST_CONTEXT_WINDOW',
+      /at most 100000000, not 5000000000/,
+      /tokens/,
+    ],
     [{ PALIMPSEST_TRIGGER: 'often' }, 'PALIMPSEST_TRIGGER', /"often" is not a size/],
     [{ PALIMPSEST_TRIGGER: '1.5' }, 'PALIMPSEST_TRIGGER', /fraction must be at most 1/],
     [{ PALIMPSEST_SUMMARY_MODE: 'sometimes' }, 'PALIMPSEST_SUMMARY_MODE', /one of journal/],
-    [{ PALIMPSEST_ENABLED: 'maybe' }, 'PALIMPSEST_ENABLED', /0, 1, true, false/],
+    [
+      { PALIMPSEST_ENABLED: 'maybe' },
+      'PALIMPSEST_ENABLED',
+      /true or false, not "maybe"/,
+      /automatic compaction/,
+    ],
     [
       { PALIMPSEST_POLICY: '{"triger": 1}' },
       'policy.triger',
@@ -331,8 +368,9 @@ describe('the policy of the environment', () => {
     ],
     [{ PALIMPSEST_POLICY: '{"trigger": }' }, 'trigger', /PALIMPSEST_POLICY: Line 1, column 13/],
     [{ PALIMPSEST_POLICY: '[]' }, 'PALIMPSEST_POLICY', /a policy must be a JSON object/],
-  ])('%j is refused by name', (env, name, reason) => {
+  ])('%j is refused by name', (env, name, reason, hint?: RegExp) => {
     const error = refusal(env);
+    if (hint !== undefined) expect(error.hint).toMatch(hint);
     expect(error.message).toMatch(reason);
     expect(error.path).toBe(name);
   });
