@@ -17,8 +17,10 @@ import {
   compactedLine,
   compactionTable,
   contextToWrite,
+  keepsExtractive,
   nextSteps,
   replayLine,
+  rewriteLines,
   sessionJson,
   sessionLine,
   turnLine,
@@ -99,6 +101,8 @@ class DevSession {
   /** The id of a stored session to look at. */
   private shown: string | undefined;
   private readonly written: WrittenContext[] = [];
+  /** Ids of stored sessions whose summaries a model has not written yet, although there is one. */
+  private readonly extractive: string[] = [];
 
   constructor(
     private readonly config: Config,
@@ -191,6 +195,7 @@ class DevSession {
       const outcome = `${this.succeeded} succeeded, ${this.failed} failed`;
       this.screen.line(`${plural(reads.length, 'session')} in ${seconds(Date.now() - started)}: ${outcome}`);
     }
+    for (const line of rewriteLines(this.extractive, { staysUp: !this.leaves })) this.screen.line(line);
     if (interrupted) this.screen.line('interrupted; the next start continues where this one stopped');
   }
 
@@ -226,7 +231,11 @@ class DevSession {
     }
     const { result } = played;
     this.succeeded += 1;
-    if ('messages' in played.read) this.shown ??= storedSessionId(played.read, this.policy);
+    if ('messages' in played.read) {
+      const stored = storedSessionId(played.read, this.policy);
+      this.shown ??= stored;
+      if (stack?.asksModel && keepsExtractive(result)) this.extractive.push(stored);
+    }
     const ui = { url: stack?.uiUrl ?? null, namespace: this.config.temporal.namespace };
     if (flags.json) process.stdout.write(`${sessionJson(result, ui)}\n`);
     if (flags.out !== undefined) this.written.push(contextToWrite(id, result));

@@ -49,6 +49,8 @@ export interface PlayedSession {
   budget: number;
   /** Tokens of the final context. */
   tokens: number;
+  /** Turns that an earlier run had stored. */
+  storedTurns: number;
   compactions: CompactionOutcome[];
   replay: { messages: number; identical: boolean };
   context: ChatMessage[];
@@ -113,6 +115,7 @@ class Player {
   /** The generation reported last. */
   private told = 0;
   private ahead = 0;
+  private storedTurns = 0;
   /** The failed attempt reported last. */
   private failure: string | null = null;
 
@@ -134,6 +137,7 @@ class Player {
     const turns = cutTurns(messages);
     const stored = await this.storedMessages();
     const done = turns.filter(({ to }) => to <= stored).length;
+    this.storedTurns = done;
     if (done > 0) {
       this.told = (await this.compactions()).at(-1)?.generation ?? 0;
       this.events.resumed?.(done, turns.length);
@@ -287,6 +291,7 @@ class Player {
       window: context.window,
       budget: context.budget,
       tokens: context.tokens,
+      storedTurns: this.storedTurns,
       compactions,
       replay,
       context: context.messages,

@@ -131,6 +131,29 @@ export function sessionLine(played: PlayedSession): string {
   ].join('   ');
 }
 
+/** Whether the newest summary was written by rule, in an earlier run. */
+export function keepsExtractive({ storedTurns, compactions }: PlayedSession): boolean {
+  const summaries = compactions.filter(({ method }) => method !== 'none');
+  return storedTurns > 0 && summaries.at(-1)?.method === 'extractive';
+}
+
+/** How a model gets to write the summaries of sessions that were played without one. */
+export function rewriteLines(
+  sessions: readonly string[],
+  { staysUp }: { staysUp: boolean },
+  env: NodeJS.ProcessEnv = process.env,
+): string[] {
+  const [first, ...others] = sessions;
+  if (first === undefined) return [];
+  const which = others.length === 0 ? 'The session keeps' : `${plural(sessions.length, 'session')} keep`;
+  const command = `${programName(env)} resummarize ${others.length === 0 ? first : 'SESSION'}`;
+  return [
+    `${which} the summaries of an earlier start, written by rule. To see the model's:`,
+    `  ${command}${staysUp ? '' : '   (beside a start without --once and --json)'}`,
+    '  or start with PALIMPSEST_DATA=FOLDER, which plays everything again in another folder.',
+  ];
+}
+
 /** Warnings by message index; the first `most` in full. */
 export function warningLines({ warnings }: PlayedSession, most = 10): string[] {
   const lines = warnings

@@ -22,6 +22,8 @@ export interface Stack {
   /** Address of the HTTP API; null if none was requested. */
   apiUrl: string | null;
   uiUrl: string | null;
+  /** Whether the worker asks a model for summaries. */
+  asksModel: boolean;
   close(): Promise<void>;
 }
 
@@ -96,7 +98,8 @@ export async function openStack(
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
     say(`Summarizer  ${summarizerOf(config, policy)}`);
     if (withApi) api = await openApi(config, palimpsest, { log, metrics, texts }, say);
-    return { palimpsest, apiUrl: api?.address ?? null, uiUrl, close };
+    const asksModel = config.llm.apiKey !== undefined && policy.summary?.method !== 'extractive';
+    return { palimpsest, apiUrl: api?.address ?? null, uiUrl, asksModel, close };
   } catch (error) {
     await close();
     throw error;

@@ -28,6 +28,7 @@ import { stopTemporal } from '../../../src/runtime/temporal.js';
 import { CliProcess } from '../../support/cli.js';
 import { program } from '../../support/compiled.js';
 import { document } from '../../support/documents.js';
+import { startModelServer } from '../../support/model-server.js';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'cli-'));
 const dataDir = path.join(folder, 'data');
@@ -243,9 +244,41 @@ describe.sequential('a user plays sessions', () => {
     const { code, stdout } = await run(['dev', '--once']);
     expect(stdout).toMatch(/continues: 41 of 41 turns are stored already/);
     expect(stdout).not.toMatch(/^ {2}compacted/m);
+    expect(stdout).not.toContain('resummarize');
     expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
     expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
     expect(code).toBe(0);
+  });
+
+  test('a start with a model says how its summaries replace the stored ones, until they have', async () => {
+    const model = await startModelServer();
+    const env = {
+      ...{ OPENAI_API_KEY: 'test', OPENAI_BASE_URL: model.url, PALIMPSEST_SUMMARY_MODEL: 'test-summarizer' },
+      PALIMPSEST_API_PORT: '0',
+    };
+    const stop = async (cli: Cli) => {
+      cli.kill('SIGINT');
+      expect(await cli.ended).toMatchObject({ code: 0 });
+    };
+    try {
+      const first = new Cli(['dev'], env);
+      await first.shows(/until Ctrl-C/);
+      expect(first.stdout).toMatch(/or start with PALIMPSEST_DATA=FOLDER/);
+      expect(model.requests).toEqual([]);
+      const [, command = ''] = /^ {2}npx palimpsest (resummarize \S+)$/m.exec(first.stdout) ?? [];
+      const { code, stdout } = await run(command.split(' '), env);
+      expect(stdout).toMatch(/resummarize/);
+      expect(code).toBe(0);
+      expect(model.requests).not.toEqual([]);
+      await stop(first);
+      const second = new Cli(['dev'], env);
+      await second.shows(/until Ctrl-C/);
+      expect(second.stdout).toMatch(/continues: 41 of 41/);
+      expect(second.stdout).not.toContain('resummarize debugging');
+      await stop(second);
+    } finally {
+      await model.close();
+    }
   });
 
   test('--json: one object per session as soon as it is done, progress on stderr, exit code 1 for an error', async () => {
