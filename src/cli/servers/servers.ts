@@ -38,10 +38,15 @@ export async function openServers(config: Config, say: (line: string) => void): 
   const home =
     databaseUrl !== undefined && temporal.address !== undefined ? null : await openHome(config.dataDir);
   const beside = home?.others() ?? [];
-  if (beside.length > 0)
+  if (beside.length > 0) {
     say(
       `Beside      other processes of this folder (pid ${beside.join(', ')}): their workers share the sessions`,
     );
+    say(
+      '            A worker with other settings, such as no OPENAI_API_KEY, summarizes its part by them: start',
+    );
+    say('            each with the same settings, or this one with another PALIMPSEST_DATA');
+  }
   const opened: Opened = {};
   let looking: NodeJS.Timeout | undefined;
   const stop = async (): Promise<void> => {

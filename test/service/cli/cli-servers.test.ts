@@ -405,6 +405,14 @@ describe('with a running dev', () => {
     expect(readFileSync(path.join(dataDir, '.gitignore'), 'utf8')).toBe('*\n');
     expect(dev.stdout).toContain(`await Palimpsest.connect();\n`);
     expect(dev.stdout).toContain(`HttpPalimpsest.connect({ url: '${new URL(curl).origin}' })`);
+    const beside = await new CliProcess(['dev', '--once', talk], env).ended;
+    expect(beside.stdout).toMatch(
+      new RegExp(
+        `^Beside {6}other processes of this folder \\(pid ${dev.child.pid}\\).*\n +A worker with other`,
+        'm',
+      ),
+    );
+    expect(beside.stdout).toMatch(/with the same settings, or this one with another PALIMPSEST_DATA/);
     vi.stubEnv('PALIMPSEST_DATA', dataDir);
     const found = await Palimpsest.connect();
     expect((await found.context({ session })).messages).toEqual(dialogue(2, 20).flat());
