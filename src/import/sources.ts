@@ -35,14 +35,14 @@ async function fromPath(input: string): Promise<Source[]> {
   const found = await stat(input).catch((error: NodeJS.ErrnoException) => {
     const why =
       error.code === 'ENOENT' ? 'The file does not exist' : `The file cannot be read (${error.code})`;
-    throw invalid(`${why}: ${input}`, undefined, 'Give files, folders, or - for standard input.');
+    throw invalid(`${why}: ${input}`, input, 'Give files, folders, or - for standard input.');
   });
   if (!found.isDirectory()) return [file(input, sessionName(path.basename(input)), found.size)];
   const sources = await inFolder(input, input);
   if (sources.length > 0) return sources;
   throw invalid(
     `There is no transcript in ${input}`,
-    undefined,
+    input,
     'The import takes files with the endings .json, .jsonl, .ndjson and .traj, also with .gz.',
   );
 }

@@ -3,7 +3,13 @@ import { invalid } from '../../errors.js';
 import { type Rehearsal, rehearse, rememberingCounters } from '../../rehearsal/rehearse.js';
 import { type ChartPoint, type ChartSeries, chartSvg } from '../chart/chart.js';
 import { checkOutFile } from '../command/flags.js';
-import { readTranscripts, type Transcript, type UnreadableTranscript } from '../play/transcripts.js';
+import {
+  codeOfUnreadable,
+  readTranscripts,
+  type Transcript,
+  type UnreadableTranscript,
+} from '../play/transcripts.js';
+import { exitCodes } from '../command/run.js';
 import { errorJson, errorLines } from '../terminal/failures.js';
 import { Interrupted, onInterrupt } from '../terminal/input.js';
 import { count, plural } from '../terminal/numbers.js';
@@ -25,7 +31,7 @@ const mostTables = 5;
 
 /**
  * `palimpsest plan` shows the effect that each policy would have on recorded sessions. It changes nothing and needs no server.
- * Resolves to the exit code: 0, 1 if a session could not be read, or 130. Throws `Input.Invalid` for invalid flags.
+ * Resolves to the exit code: 0, 1 if a session could not be read, 2 if no session can because the input is invalid, or 130. Throws `Input.Invalid` for invalid flags.
  */
 export async function plan(files: string[], flags: PlanFlags): Promise<number> {
   if (files.filter((file) => file === '-').length > 1)
@@ -51,7 +57,8 @@ export async function plan(files: string[], flags: PlanFlags): Promise<number> {
     screen.line('interrupted');
     return 130;
   }
-  return unreadable.length > 0 ? 1 : 0;
+  if (unreadable.length === 0) return exitCodes.done;
+  return sessions.length > 0 ? exitCodes.failed : codeOfUnreadable(unreadable);
 }
 
 function checkCuts({ cuts, json }: PlanFlags, policies: readonly NamedPolicy[]): void {

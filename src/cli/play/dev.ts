@@ -29,7 +29,7 @@ import {
   type WrittenContext,
 } from './report.js';
 import { type PlayedSession, type PlayEvents, playSession, storedSessionId } from './player.js';
-import { type ReadTranscript, readTranscripts, type Transcript } from './transcripts.js';
+import { codeOfUnreadable, type ReadTranscript, readTranscripts, type Transcript } from './transcripts.js';
 
 export interface DevFlags
   extends PolicyFlags, Pick<Globals, 'databaseUrl' | 'temporalAddress' | 'url' | 'tenant'> {
@@ -52,7 +52,8 @@ const samplePolicy: PolicyInput = { contextWindow: 16_000 };
 
 /**
  * `palimpsest dev` starts servers and worker, applies migrations, plays the given transcripts (or the bundled one, or none) and
- * stays up. Resolves to the exit code: 0 if every session succeeded, else 1. Throws `Input.Invalid` for flags.
+ * stays up. Resolves to the exit code: 0 if every session succeeded, 2 if no session can be read because the input is invalid,
+ * else 1. Throws `Input.Invalid` for flags.
  */
 export async function dev(files: string[], flags: DevFlags): Promise<number> {
   const { play = true } = flags;
@@ -121,9 +122,10 @@ class DevSession {
   async run(files: string[]): Promise<number> {
     const { screen, controller } = this;
     const reads = (await Promise.all(files.map((file) => readTranscripts(file)))).flat();
-    if (reads.length > 0 && reads.every((read) => 'error' in read)) {
-      for (const read of reads) this.tell({ read, error: 'error' in read ? read.error : null }, null);
-      return 1;
+    const unreadable = reads.filter((read) => 'error' in read);
+    if (unreadable.length > 0 && unreadable.length === reads.length) {
+      for (const read of unreadable) this.tell({ read, error: read.error }, null);
+      return codeOfUnreadable(unreadable);
     }
     let stack: Stack;
     try {

@@ -4,6 +4,7 @@ import { readNative, splitNative } from '../../formats/native.js';
 import { isFailure, PalimpsestError } from '../../errors.js';
 import { type ImportRecord, inFile, readRecords } from '../../import/records.js';
 import { fileSources, type Source } from '../../import/sources.js';
+import { exitCodes } from '../command/run.js';
 
 /** One session of an input. */
 export interface Transcript {
@@ -20,6 +21,10 @@ export interface UnreadableTranscript {
   id: string;
   error: PalimpsestError;
 }
+
+/** The exit code if none of the sessions that were named can be read. */
+export const codeOfUnreadable = (unreadable: readonly UnreadableTranscript[]): number =>
+  unreadable.every(({ error }) => isFailure(error, 'Input.Invalid')) ? exitCodes.usage : exitCodes.failed;
 
 export type ReadTranscript = Transcript | UnreadableTranscript;
 

@@ -5,12 +5,12 @@ export interface ErrorShape {
   type: string;
   message: string;
   path?: string;
+  hint?: string;
 }
 
 /** A failure as text for people: the fault, its place, and the next step. */
 export function errorLines(error: unknown): string[] {
-  const { type, message, path } = errorShape(error);
-  const hint = error instanceof PalimpsestError ? error.hint : undefined;
+  const { type, message, path, hint } = errorShape(error);
   const where = path !== undefined && !message.includes(path) ? ` (${path})` : '';
   return [`${type}: ${message}${where}`, ...(hint === undefined ? [] : [`  ${hint}`])];
 }
@@ -19,10 +19,7 @@ export const errorJson = (session: string, error: unknown): string =>
   JSON.stringify({ session, error: errorShape(error) });
 
 /** The `--json` output in place of a result, or after the part of the result that was printed already. */
-export function failureJson(error: unknown): string {
-  const hint = error instanceof PalimpsestError ? error.hint : undefined;
-  return JSON.stringify({ error: { ...errorShape(error), ...(hint === undefined ? {} : { hint }) } });
-}
+export const failureJson = (error: unknown): string => JSON.stringify({ error: errorShape(error) });
 
 /**
  * A failure as JSON for scripts. An error other than a `PalimpsestError` is a defect of this program and has the type
@@ -32,8 +29,12 @@ function errorShape(error: unknown): ErrorShape {
   if (!(error instanceof PalimpsestError)) {
     return { type: 'Internal', message: error instanceof Error ? error.message : String(error) };
   }
-  const { type, message, path } = error;
-  return path === undefined ? { type, message } : { type, message, path };
+  const { type, message, path, hint } = error;
+  return {
+    ...{ type, message },
+    ...(path === undefined ? {} : { path }),
+    ...(hint === undefined ? {} : { hint }),
+  };
 }
 
 /** The operator's next step after a failure, as in docs/failures.md. */

@@ -166,7 +166,12 @@ describe('wrong usage and missing input end before anything is started', () => {
     [['dev', '-', '-'], 2, /Standard input/],
     [['dev', '--no-play', 'nowhere.jsonl'], 2, /--no-play plays no transcript, but a FILE is given/],
     [['dev', '--no-play', '--once'], 2, /--no-play plays no transcript, but --once is given/],
-    [['dev', 'nowhere.jsonl'], 1, /The file does not exist: nowhere\.jsonl/],
+    [['dev', 'nowhere.jsonl'], 2, /The file does not exist: nowhere\.jsonl\n {2}Give files/],
+    [
+      ['dev', 'nowhere.jsonl', '--json'],
+      2,
+      /^\{"session":"nowhere",.*"path":"nowhere\.jsonl","hint":"Give files, folders/m,
+    ],
     [['migrate'], 2, /DATABASE_URL is not set/],
   ])('%j', async (args, code, message) => {
     const untouched = path.join(folder, `untouched-${args.join('').replaceAll('/', '')}`);
@@ -185,7 +190,10 @@ describe('servers that do not answer', () => {
     expect(linesOf(ended.stdout)).toEqual([
       {
         session: 'talk',
-        error: { type: 'Store.Unavailable', message: expect.stringContaining('127.0.0.1:1') as string },
+        error: {
+          ...{ type: 'Store.Unavailable', message: expect.stringContaining('127.0.0.1:1') as string },
+          hint: expect.stringContaining('DATABASE_URL') as string,
+        },
       },
     ]);
     expect(ended.stderr).toMatch(/Store\.Unavailable/);

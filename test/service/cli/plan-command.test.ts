@@ -90,7 +90,7 @@ describe('the command', () => {
 
   test.each([
     [[], 2, /missing required argument 'files'/],
-    [['nowhere.jsonl'], 1, /The file does not exist: nowhere\.jsonl/],
+    [['nowhere.jsonl'], 2, /The file does not exist: nowhere\.jsonl/],
     [[sample, '--window', 'wide'], 2, /--window must be a number of tokens/],
     [[sample, '--preset', 'adk,other'], 2, /preset "other" does not exist[\s\S]*langchain/],
     [[sample, '--policy', 'mine={"trigger":{"fraction":2}}'], 2, /policy\.trigger\.fraction/],
