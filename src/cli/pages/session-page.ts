@@ -61,7 +61,8 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
     ],
     ['log', `${plural(status.messages, 'message')}, ${count(status.liveMessages)} of them in the context`],
     saidFact(status),
-    ['window', windowText(status)],
+    ['window', windowText(status), status.window.source === 'fallback' ? style.yellow : undefined],
+    assumedFact(status),
     [
       'generation',
       `${generation}; ${plural(status.summariesPerformed, 'archive part')} with ${count(status.tokensSummarized)} tokens`,
@@ -96,6 +97,17 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
 function windowText({ window: { tokens, given, source }, calibration }: Status): string {
   const counted = `; ${count(tokens)} as counted here, where one token is ${calibration.applied.toFixed(3)} of the provider's`;
   return `${count(given)} tokens (${source})${tokens === given ? '' : counted}`;
+}
+
+/** The next step if the window is not that of the agent's model. */
+function assumedFact({ window, knobs }: Status): Fact | null {
+  if (window.source !== 'fallback') return null;
+  const model = knobs.find(({ path }) => path === 'model')?.value;
+  const why =
+    typeof model === 'string'
+      ? `the model ${JSON.stringify(model)} is not known: correct it, or set contextWindow`
+      : 'the policy names no model: set model or contextWindow';
+  return ['', `→ assumed, because ${why}`];
 }
 
 function saidFact({ said: { first, last } }: Status): Fact | null {

@@ -68,6 +68,22 @@ describe('commands that read', () => {
     expect(knobs.stdout).toMatch(/^summary\.mode +"incremental" +begun$/m);
   });
 
+  test('status warns of a window that is assumed, with the next step', async () => {
+    const windowOf = async (session: string, policy: { model?: string }) => {
+      const messages = [{ role: 'user' as const, content: 'Hello' }];
+      await stack.palimpsest.appendTurn({ session, turnId: 't-1', messages, policy });
+      const { stdout } = await cli.run(['status', session]);
+      return /^window.*(?:\n .*)?/m.exec(stdout)?.[0].replaceAll(/\s+/g, ' ');
+    };
+    expect(await windowOf('misspelt', { model: 'gtp-4o' })).toBe(
+      'window 32,768 tokens (fallback) → assumed, because the model "gtp-4o" is not known: correct it, or set contextWindow',
+    );
+    expect(await windowOf('unnamed', {})).toBe(
+      'window 32,768 tokens (fallback) → assumed, because the policy names no model: set model or contextWindow',
+    );
+    expect(await windowOf('known', { model: 'gpt-4o' })).toBe('window 128,000 tokens (model)');
+  });
+
   test('status: the window of the policy, and what it is in tokens as counted here', async () => {
     for (const [turn, messages] of dialogue(4, 400).entries()) {
       const counted =
