@@ -111,7 +111,10 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
     const { keptContexts = 100, ...options } = given;
     if (!Number.isSafeInteger(keptContexts) || keptContexts < 0)
       throw invalid('keptContexts must be a whole number, at least 0', 'keptContexts');
-    const palimpsest = new HttpPalimpsest(new Transport(withUrl(options)), keptContexts);
+    const palimpsest = new HttpPalimpsest(
+      new Transport(withUrl(options), options.url === undefined ? 'PALIMPSEST_URL' : 'url'),
+      keptContexts,
+    );
     try {
       await palimpsest.tenantPolicy();
     } catch (error) {

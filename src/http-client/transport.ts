@@ -46,8 +46,12 @@ export class Transport {
   private readonly fetch: typeof globalThis.fetch;
 
   /** Throws `Input.Invalid`, which names the option. */
-  constructor({ url, token, timeoutMs = 30_000, fetch = globalThis.fetch }: TransportOptions) {
-    this.base = baseOf(url);
+  /** @param from the option or the variable that contains the URL */
+  constructor(
+    { url, token, timeoutMs = 30_000, fetch = globalThis.fetch }: TransportOptions,
+    from: 'url' | 'PALIMPSEST_URL' = 'url',
+  ) {
+    this.base = baseOf(url, from);
     this.isNear = /^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(new URL(this.base).hostname);
     if (token !== undefined && (typeof token !== 'string' || !/^[\x21-\x7e]+$/.test(token)))
       throw invalid('token must be printable ASCII without spaces', 'token');
@@ -190,12 +194,12 @@ export class Transport {
   }
 }
 
-function baseOf(url: string): string {
+function baseOf(url: string, from: string): string {
   const read = typeof url === 'string' && URL.canParse(url) ? new URL(url) : null;
   if (!read || !['http:', 'https:'].includes(read.protocol))
-    throw invalid('url is not an http(s) URL', 'url', 'e.g. http://127.0.0.1:7280');
+    throw invalid(`${from} is not an http(s) URL`, from, 'e.g. http://127.0.0.1:7280');
   if (read.username !== '' || read.password !== '')
-    throw invalid('url contains a name or password', 'url', 'Give the tenant’s token as `token`.');
+    throw invalid(`${from} contains a name or password`, from, 'Give the tenant’s token as `token`.');
   return read.origin + read.pathname.replace(/(?<!\/)\/+$/, '');
 }
 

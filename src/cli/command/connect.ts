@@ -21,7 +21,13 @@ export function apiOf({ url, token, ...globals }: Globals): { url: string; token
   if (address === undefined) return null;
   if (url === undefined && globals.databaseUrl !== undefined) return null;
   if (!URL.canParse(address) || !/^https?:$/.test(new URL(address).protocol))
-    throw invalid(`--url is not an http(s) URL: ${address}`, '--url', 'e.g. --url http://127.0.0.1:7280');
+    throw url === undefined
+      ? invalid(
+          `PALIMPSEST_URL is not an http(s) URL: ${address}`,
+          'PALIMPSEST_URL',
+          'Write e.g. http://127.0.0.1:7280, or unset it.',
+        )
+      : invalid(`--url is not an http(s) URL: ${address}`, '--url', 'e.g. --url http://127.0.0.1:7280');
   if (globals.tenant !== undefined)
     throw invalid('Over HTTP the token names the tenant.', '--tenant', 'Leave --tenant out.');
   const bearer = token ?? (process.env.PALIMPSEST_TOKEN || undefined);

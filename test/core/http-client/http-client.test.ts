@@ -180,6 +180,14 @@ describe('the failures that a caller gets', () => {
     }
     const tokens = seen.map(({ headers }) => headers.authorization);
     expect(tokens).toEqual(['Bearer of-the-environment', 'Bearer given', undefined]);
+    vi.stubEnv('PALIMPSEST_URL', '127.0.0.1:7280');
+    try {
+      await expect(HttpPalimpsest.connect()).rejects.toMatchObject({
+        ...{ message: 'PALIMPSEST_URL is not an http(s) URL', path: 'PALIMPSEST_URL' },
+      });
+    } finally {
+      vi.unstubAllEnvs();
+    }
   });
 
   it('a value that JSON or a URL would change, before it is sent', async () => {

@@ -329,6 +329,11 @@ describe('over HTTP', () => {
       /^talk-1: \d+ turns?, .* 0 compactions; context/,
     );
     expect((await read(['sessions', '--tenant', 'acme'])).stderr).toMatch(/the token names the tenant/);
+    const schemeless = await read(['sessions'], { PALIMPSEST_URL: '127.0.0.1:7280' });
+    expect(schemeless).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(/^Input\.Invalid: PALIMPSEST_URL is not an http\(s\) URL: 127/) as string,
+    });
     expect((await doctorOf(env)).of('API token')).toMatchObject({ level: 'ok' });
     expect((await doctorOf({ ...env, PALIMPSEST_TOKEN: 'wrong' })).of('API token')).toMatchObject({
       level: 'fail',
