@@ -271,6 +271,20 @@ export const searchResult = component(
 /** A tool result, named by its call id in the log or in the context, or any message, named by its seq. */
 export type ResponseReference = { callId: string; seq?: undefined } | { seq: number; callId?: undefined };
 export type Page = Omit<z.infer<typeof responseRequest>, 'callId' | 'seq'>;
+/** Refuses a request that names no message, or two. */
+export function namesOne(
+  { callId, seq: message }: { callId?: string; seq?: number },
+  context: z.RefinementCtx,
+): void {
+  if ((callId === undefined) !== (message === undefined)) return;
+  context.addIssue({
+    code: 'custom',
+    message: callId === undefined ? 'or seq is missing' : 'or seq must be given, not both',
+    path: ['callId'],
+    params: { hint: 'callId names a result; seq names any message of the log.' },
+  });
+}
+
 export const responseRequest = z
   .strictObject({
     callId: z
@@ -286,11 +300,7 @@ export const responseRequest = z
         'Maximum number of UTF-16 code units; one more if this would split a surrogate pair. Default 20,000.',
       ),
   })
-  .refine(({ callId, seq: message }) => (callId === undefined) !== (message === undefined), {
-    error: 'or seq must be given, not both',
-    path: ['callId'],
-    params: { hint: 'callId names a result; seq names any message of the log.' },
-  });
+  .superRefine(namesOne);
 
 export type ToolResponse = z.infer<typeof toolResponse>;
 export const toolResponse = component(

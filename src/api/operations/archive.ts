@@ -20,6 +20,7 @@ import {
   messageList,
   partNumber,
   replayRequest,
+  namesOne,
   responseRequest,
   searchRequest,
   searchResult,
@@ -150,7 +151,7 @@ export const archive = [
     tag,
     summary: 'Get the original content of a tool result, or of any message, page by page',
     params: ofSession,
-    query: inQuery(responseRequest),
+    query: inQuery(responseRequest).superRefine(namesOne),
     answer: toolResponse,
     failures: reading,
     handle: ({ client, params, query: { callId = '', seq, ...page } }) =>

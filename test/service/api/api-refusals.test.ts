@@ -56,6 +56,7 @@ interface Wrong {
   /** Field of the problem; null: it names none. */
   at: string | null;
   hint?: RegExp;
+  detail?: RegExp;
 }
 
 const raw = (text: string, headers: Record<string, string> = {}): Asked => ({
@@ -498,7 +499,20 @@ const queries: Wrong[] = [
   },
   { what: 'a part that is no number', path: '/v1/sessions/here/archive/one', status: 400, at: 'part' },
   { what: 'a part that is not there', path: '/v1/sessions/here/archive/7', status: 400, at: 'part' },
-  { what: 'neither call nor message', path: '/v1/sessions/here/tool-response', status: 400, at: 'callId' },
+  {
+    what: 'neither call nor message',
+    path: '/v1/sessions/here/tool-response',
+    status: 400,
+    at: 'callId',
+    detail: /callId or seq is missing/,
+  },
+  {
+    what: 'a call and a message',
+    path: '/v1/sessions/here/tool-response?callId=c-1&seq=1',
+    status: 400,
+    at: 'callId',
+    detail: /not both/,
+  },
   {
     what: 'a call that was never made',
     path: '/v1/sessions/here/tool-response?callId=none',
@@ -645,24 +659,28 @@ describe.each([
   ['ids', ids],
   ['paths', paths],
 ])('wrong %s', (_, table) => {
-  test.each(table)('$what: $status', async ({ path, asked, status, failure = 'Input.Invalid', at, hint }) => {
-    const before = await stored();
-    const answer = await server.ask(path, asked);
-    expect(answer).toMatchObject({
-      status,
-      json: { failure, status, type: `urn:palimpsest:failure:${failure}` },
-    });
-    expect(answer.headers.get('content-type')).toContain('application/problem+json');
-    const problem = answer.json as { path?: string; hint?: string; detail: string; requestId: string };
-    expect(problem.path ?? null).toBe(at);
-    if (at !== null || hint) expect(problem.hint ?? '').toMatch(hint ?? /./);
-    expect(problem.requestId).toBe(answer.headers.get('x-request-id'));
-    expect(errorsOf('#/components/schemas/Problem', problem)).toEqual([]);
-    expect(documented(path, asked?.method ?? (asked?.body === undefined ? 'GET' : 'POST'), answer)).toEqual(
-      [],
-    );
-    expect(await stored()).toEqual(before);
-  });
+  test.each(table)(
+    '$what: $status',
+    async ({ path, asked, status, failure = 'Input.Invalid', at, hint, detail }) => {
+      const before = await stored();
+      const answer = await server.ask(path, asked);
+      expect(answer).toMatchObject({
+        status,
+        json: { failure, status, type: `urn:palimpsest:failure:${failure}` },
+      });
+      expect(answer.headers.get('content-type')).toContain('application/problem+json');
+      const problem = answer.json as { path?: string; hint?: string; detail: string; requestId: string };
+      expect(problem.path ?? null).toBe(at);
+      if (at !== null || hint) expect(problem.hint ?? '').toMatch(hint ?? /./);
+      if (detail) expect(problem.detail).toMatch(detail);
+      expect(problem.requestId).toBe(answer.headers.get('x-request-id'));
+      expect(errorsOf('#/components/schemas/Problem', problem)).toEqual([]);
+      expect(documented(path, asked?.method ?? (asked?.body === undefined ? 'GET' : 'POST'), answer)).toEqual(
+        [],
+      );
+      expect(await stored()).toEqual(before);
+    },
+  );
 });
 
 /** The document also lists the statuses of failures. */
