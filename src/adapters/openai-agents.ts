@@ -1,4 +1,5 @@
 /** `palimpsest/openai-agents`: sessions for OpenAI's Agents SDK whose history fits the model's window. */
+import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import {
   type AgentInputItem,
@@ -14,6 +15,7 @@ import { continuationId } from '../contract/continuation.js';
 import { afterOthers, inTurn } from '../contention.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { heldContext, type HeldRequest, isEdited } from './held.js';
+import { type Offered, offeredIn } from './offered.js';
 import { checkAdapterOptions, optionRules, policyOfAgent } from './options.js';
 
 export interface PalimpsestSessionOptions {
@@ -39,9 +41,6 @@ interface ResponsesItem {
 /** Number of times that other calls may move the session first. */
 const attempts = 20;
 
-/** Number of runs at once whose items are remembered between `callModelInputFilter` and `addItems`. */
-const mostRuns = 20;
-
 /**
  * A session of the Agents SDK. Its history is the context: it fits the budget, and every item that was ever added stays in the
  * log. Items of the context are of type `unknown`, which the SDK sends to the Responses API unchanged.
@@ -54,8 +53,8 @@ export class PalimpsestSession implements Session {
   private readonly client: PalimpsestClient;
   private readonly session: string;
   private readonly policy: NonNullable<SyncRequest['policy']>;
-  /** For each run, the items that `callModelInputFilter` stored at the last call of the model. */
-  private offered = new Map<string, AgentInputItem[]>();
+  /** What the filters of all objects of this session have stored. */
+  private readonly offered: Offered;
 
   constructor(options: PalimpsestSessionOptions) {
     checkAdapterOptions(options, rules);
@@ -63,6 +62,7 @@ export class PalimpsestSession implements Session {
     this.client = client;
     this.session = session;
     this.policy = policyOfAgent(policy, hasTools);
+    this.offered = offeredIn(client, session);
   }
 
   getSessionId(): Promise<string> {
@@ -86,7 +86,10 @@ export class PalimpsestSession implements Session {
   async addItems(items: AgentInputItem[]): Promise<void> {
     checkItems(items);
     const added = items.filter((item) => !isOfContext(item)).map(storable);
-    await this.inTurn(() => this.append(added.slice(this.takeOffered(added))));
+    // The SDK adds the input of a run as the filter has answered it.
+    const run = markIn(items);
+    const input = run === undefined ? null : { run, items: items.length - added.length };
+    await this.inTurn(() => this.offered.add(added, input, (rest) => this.append(rest)));
   }
 
   /**
@@ -134,11 +137,11 @@ export class PalimpsestSession implements Session {
       this.store(input.map(storable)).catch(async (error: unknown) => {
         // Another run has added items, or the history or items of a handoff were cut on their way here.
         if (!isFailure(error, 'Store.ListEdited') || hasLostMarks(input)) throw error;
-        return this.append(missingIn(this.offered.get(run) ?? [], made));
+        return this.append(missingIn(this.offered.in(run), made));
       }),
     );
-    this.offer(run, made);
-    return { ...modelData, input: wrapped(synced) };
+    this.offered.offer(run, made);
+    return { ...modelData, input: wrapped(synced, run) };
   };
 
   /** The tools `get_tool_response`, `search_history` and `expand_history`, with which the agent's model reads the originals. */
@@ -216,22 +219,6 @@ export class PalimpsestSession implements Session {
       return false;
     }
   }
-
-  private offer(run: string, items: AgentInputItem[]): void {
-    this.offered.delete(run);
-    this.offered.set(run, items);
-    const [oldest] = this.offered.keys();
-    if (this.offered.size > mostRuns && oldest !== undefined) this.offered.delete(oldest);
-  }
-
-  /** Number of the first items that are the last ones which `callModelInputFilter` has stored in a run. */
-  private takeOffered(items: readonly AgentInputItem[]): number {
-    for (let count = items.length; count > 0; count--) {
-      for (const list of this.offered.values())
-        if (count <= list.length && beginsWith(items, list.slice(-count))) return count;
-    }
-    return 0;
-  }
 }
 
 const rules = {
@@ -256,7 +243,7 @@ const otherApi = () =>
     'Use a model of the Responses API, or send the context in the format openai-chat with a loop of your own.',
   );
 
-/** Marks items of a context: those of one answer have the same mark. The SDK keeps the field in its lists and sends it to no model. */
+/** Marks items of a context: those of one answer of `getItems`, and of its run, have the same mark. The SDK keeps the field in its lists and sends it to no model. */
 const mark = 'palimpsest';
 
 type Marked = AgentInputItem & { [mark]?: string };
@@ -267,11 +254,15 @@ const isOfContext = (item: AgentInputItem): boolean => mark in item;
 const hasLostMarks = ([first]: readonly AgentInputItem[]): boolean =>
   first?.type === 'unknown' && !isOfContext(first);
 
+const markIn = (items: readonly Marked[]): string | undefined =>
+  items.find((item) => isOfContext(item) && !isInstructions(item))?.[mark];
+
 /** Identifies a run by the history that it was given; in a new session, by its first item. */
-function runOf(input: readonly Marked[], made: readonly AgentInputItem[]): string {
-  const ofHistory = input.find(isOfContext);
-  return ofHistory?.[mark] ?? JSON.stringify(made[0] ?? null);
-}
+const runOf = (input: readonly AgentInputItem[], made: readonly AgentInputItem[]): string =>
+  markIn(input) ??
+  createHash('sha256')
+    .update(JSON.stringify(made[0] ?? null))
+    .digest('hex');
 
 /** The items that are not among the others, which have the same order. */
 function missingIn(others: readonly AgentInputItem[], items: readonly AgentInputItem[]): AgentInputItem[] {
@@ -283,10 +274,12 @@ function missingIn(others: readonly AgentInputItem[], items: readonly AgentInput
   });
 }
 
-function wrapped(synced: Synced<ResponsesItem, string> | null): AgentInputItem[] {
+function wrapped(
+  synced: Synced<ResponsesItem, string> | null,
+  answer: string = crypto.randomUUID(),
+): AgentInputItem[] {
   if (synced === null) return [];
   const { messages, system } = synced.context;
-  const answer = crypto.randomUUID();
   const items = messages.map((item) => wrap(item, answer));
   return system === undefined ? items : [wrap({ role: 'system', content: system }, instructions), ...items];
 }
@@ -318,6 +311,3 @@ const isCall = ({ type, callId, call_id: id = callId }: Record<string, unknown>)
   type === 'function_call' ||
   type === 'function_call_result' ||
   ((type === 'tool_search_call' || type === 'tool_search_output') && typeof id === 'string' && id !== '');
-
-const beginsWith = (list: readonly AgentInputItem[], beginning: readonly AgentInputItem[]): boolean =>
-  beginning.length <= list.length && beginning.every((item, index) => isDeepStrictEqual(item, list[index]));

@@ -497,6 +497,39 @@ describe('a session', () => {
     expect(await session.getSessionId()).toBe('limited');
   });
 
+  test.each(['run', 'stream'])(
+    'has each item of a %s once, if the filter is that of another object',
+    async (kind) => {
+      const memory = new MemorySession();
+      await play(3, async () => ({ session: memory }));
+      const options = { client: await connect(), session: `two objects in a ${kind}`, policy };
+      const api = lookingTwice();
+      for (let turn = 1; turn <= 3; turn++) {
+        const session = new PalimpsestSession(options);
+        const { callModelInputFilter } = new PalimpsestSession(options);
+        const given = { session, callModelInputFilter };
+        if (kind === 'run') await api.runner.run(agent, question(turn), given);
+        else await (await api.runner.run(agent, question(turn), { ...given, stream: true })).completed;
+      }
+      expect(await replayed(options.session)).toEqual((await memory.getItems()).map(comparable));
+      expect(api.largest).toBeLessThanOrEqual(policy.contextWindow);
+    },
+  );
+
+  test.each(['run', 'stream'])('takes the question of a %s again after it', async (kind) => {
+    const session = new PalimpsestSession({ client, session: `asked twice in a ${kind}`, policy });
+    const given = { session, callModelInputFilter: session.callModelInputFilter };
+    const asked: AgentInputItem = { type: 'message', role: 'user', content: 'Go on.' };
+    const { runner } = new ScriptedApi(() => [said('msg_1', 'Done.')]);
+    for (let turn = 1; turn <= 2; turn++) {
+      if (kind === 'run') await runner.run(agent, [asked], given);
+      else await (await runner.run(agent, [asked], { ...given, stream: true })).completed;
+      await session.addItems([asked]);
+    }
+    const roles = (await replayed(`asked twice in a ${kind}`)).map((item) => (item as Item).role);
+    expect(roles).toEqual(['user', 'assistant', 'user', 'user', 'assistant', 'user']);
+  });
+
   test('whose history a callback cuts stores nothing twice', async () => {
     const session = new PalimpsestSession({ client, session: 'cut', policy });
     const { callModelInputFilter } = session;
