@@ -209,6 +209,9 @@ const memorySchema = z.strictObject({
     ),
 });
 
+/** Its type is `object`, because the tool types of the SDKs are interfaces, which have no index signature. */
+const toolDefinition: z.ZodType<object> = z.record(z.string(), z.unknown());
+
 /** A policy as written. Every field is optional; unknown fields are errors. */
 export const policySchema = z.strictObject({
   preset: z
@@ -245,7 +248,7 @@ export const policySchema = z.strictObject({
       list(z.string(), { max: 10_000 }),
       z.strictObject({
         system: z.string().optional().describe('System prompt.'),
-        tools: list(z.record(z.string(), z.unknown()), { max: 10_000 })
+        tools: list(toolDefinition, { max: 10_000 })
           .optional()
           .describe('Tool definitions as sent to the model.'),
       }),

@@ -157,8 +157,7 @@ function tokensOfLabel(
 }
 
 /** The part of a request outside the log: tokens, texts, or the system prompt and the tool definitions as sent. */
-type RequestOverhead =
-  number | readonly string[] | { system?: string; tools?: readonly Record<string, unknown>[] };
+type RequestOverhead = number | readonly string[] | { system?: string; tools?: readonly object[] };
 
 /** UTF-16 code units. Counting a shorter text is faster than a lookup. */
 const SHORTEST_REMEMBERED = 1_000;

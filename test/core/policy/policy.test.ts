@@ -75,6 +75,7 @@ describe('refused by its form, with path and hint', () => {
     [{ keep: { fraction: 1 } }, 'policy.keep.fraction', /below 1, not 1/, /share of the window/],
     [{ overhead: 1.5 }, 'policy.overhead', /a whole number, a list or an object, not 1.5/, /System prompt/],
     [{ overhead: ['tools', 3] }, 'policy.overhead[1]', /a string, not 3/, undefined],
+    [{ overhead: { tools: ['look'] } }, 'policy.overhead.tools[0]', /an object, not "look"/, undefined],
     [{ contextWindow: 'large' }, 'policy.contextWindow', /a number, not "large"/, /agent's window/],
     [
       { tokenizer: 'gpt2' },
