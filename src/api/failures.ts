@@ -62,12 +62,16 @@ export function withoutAddresses(failure: PalimpsestError): PalimpsestError {
   return new PalimpsestError(failure.type, text, { hint, details: failure.details });
 }
 
+/** Length to which a message shortens a path. */
+const longestPath = 200;
+
 /** The error for an unknown path, or for a method that the path does not have. */
 export function notThere(operations: readonly Operation[], method: string, url: string): Refused {
   const path = url.split('?')[0] ?? '';
   const methods = operations.filter((one) => patternOf(one.path).test(path)).map((one) => one.method);
+  const shown = path.length > longestPath ? `${path.slice(0, longestPath)}…` : path;
   if (methods.length === 0)
-    return new Refused(404, 'Input.Invalid', 'This path does not exist.', {
+    return new Refused(404, 'Input.Invalid', `The path ${shown} does not exist.`, {
       path: 'url',
       hint: path.includes('/v1/v1/')
         ? 'Leave /v1 out of the URL that the client is given: the client adds it.'
