@@ -15,6 +15,7 @@ import { readUsage, type ReportedUsage, type UsageReport } from '../tokens/repor
 import { windowOfModel } from '../tokens/windows.js';
 import type { Answers, Append, Kept } from './answers.js';
 import type { Protocol, ReadRequest } from './protocols/protocol.js';
+import { References } from './references.js';
 import type { GatewayClient } from './settings.js';
 import { type EditMode, storeList } from './stored-list.js';
 
@@ -76,6 +77,7 @@ const tooLongForMs = 3_600_000;
 const margin = 0.02;
 
 export class Sessions {
+  readonly #references = new References();
   readonly #sizes = new LRUCache<string, number>({ max: 1_000 });
   readonly #declared = new LRUCache<string, Declared>({ max: 10_000, ttl: declaredForMs });
   /** Context tokens that a session may have, after a refusal of the provider. */
@@ -106,7 +108,7 @@ export class Sessions {
     const key = JSON.stringify([tenant, session]);
     const as = <T>(lane: Lane, work: () => Promise<T>): Promise<T> =>
       asCaller({ tenant, lane, signal }, () => inTime(work(), this.timeoutMs));
-    const { list } = request;
+    const list = await as('hot', () => this.#references.resolved(key, request.list, session, client));
     const continuing = await this.answers.continuing(key, list);
     const isFirst = list.length === 1 ? { at: new Date().toISOString() } : {};
     const asked = {
@@ -149,6 +151,7 @@ export class Sessions {
         const { session, throughSeq } = found;
         const after = { session, throughSeq, items: list.length, last: itemDigest(list.at(-1) ?? null) };
         const usage = usageOf(answer.usage, tokens + beside);
+        this.#references.answered(key, answer.messages);
         this.answers.keep(key, { ...answer, ...after, protocol, usage }, appendFor(caller));
       },
       tooLong: (refused) => {

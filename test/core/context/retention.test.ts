@@ -539,7 +539,9 @@ test('any history, any reduction policy: the stored reductions give the planned 
         const isResult = ({ role }: ViewItem) => role === 'tool' || role === 'function';
         const results = view.filter((item) => isResult(item) && item.fromSeq > 0);
         const latest = results.reduce((last, { throughSeq }) => Math.max(last, throughSeq), 0);
-        const newestUser = view.findLast(({ role, source }) => role === 'user' && source === 'log');
+        const newestUser = view.findLast(
+          ({ role, source }) => role === 'user' && (source === 'log' || source === 'synthetic'),
+        );
         const untouched = view.filter(
           (item) =>
             item.source === 'system' ||

@@ -44,9 +44,19 @@ const replayed = async (session: string): Promise<object[]> =>
 const question = (turn: number): string => `Question ${turn}: ${`what of order ${turn * 7}? `.repeat(25)}`;
 const found = (order: number): string => `Order ${order}: ${'shipped, signed for and paid. '.repeat(8)}`;
 
+/** Items that the provider keeps, by their ids. */
+const stored = new Map<string, Part>();
+
+/** The list with the items that it names by their ids, as the provider reads it. */
+const listOf = <Item extends object>(list: readonly Item[]): (Item | Part)[] =>
+  list.map((item) => {
+    const { type, id = '' } = item as Part;
+    return type === 'item_reference' ? stored.get(id)! : item;
+  });
+
 /** What the provider would refuse in a request. */
 function faultsOf({ url, body }: Received): string[] {
-  const list = (body.messages ?? body.input ?? []) as Json[];
+  const list = listOf(body.messages ?? body.input ?? []) as Json[];
   if (url.endsWith('/chat/completions')) return openaiChat.violations({ messages: list });
   if (url.endsWith('/responses')) return openaiResponses.violations({ messages: list });
   return anthropic.violations({ messages: list, system: body.system });
@@ -57,7 +67,7 @@ function script(sizes: number[], searches: string[], faults: string[]) {
   return (received: Received): Said => {
     const { body } = received;
     faults.push(...faultsOf(received));
-    const list = body.messages ?? body.input ?? [];
+    const list = listOf(body.messages ?? body.input ?? []);
     sizes.push(tokensOf([list, body.system, body.instructions, body.tools]));
     const last = JSON.stringify(list.at(-1));
     const asked = /Question (\d+):/.exec(last)?.[1];
@@ -174,36 +184,40 @@ const messagesClient: ClientOf<Anthropic.MessageParam> = (gateway, session) => {
   };
 };
 
-const responsesClient: ClientOf<OpenAI.Responses.ResponseInputItem> = (gateway, session) => {
-  const openai = new OpenAI({
-    ...{ baseURL: `${gateway.address}/v1`, apiKey: 'provider', maxRetries: 0 },
-    defaultHeaders: headers(session),
-  });
-  return {
-    async ask(list, streamed) {
-      const request = {
-        ...{ model: 'gpt-4o', instructions: system, input: list, store: false },
-        tools: [{ type: 'function' as const, strict: false, ...lookTool }],
-      };
-      const { output } = streamed
-        ? await openai.responses.stream(request).finalResponse()
-        : await openai.responses.create(request);
-      // As it came, without what the SDK adds.
-      const items = JSON.parse(
-        JSON.stringify(output, (name, value: unknown) => (name.startsWith('parsed') ? undefined : value)),
-      ) as OpenAI.Responses.ResponseInputItem[];
-      return {
-        items,
-        calls: output.flatMap((item) =>
-          item.type === 'function_call' ? [{ id: item.call_id, order: orderIn(item.arguments) }] : [],
-        ),
-      };
-    },
-    question: (content) => ({ role: 'user', content }),
-    results: (results) =>
-      results.map(({ id, text }) => ({ type: 'function_call_output', call_id: id, output: text })),
+const responsesClient =
+  (store: boolean): ClientOf<OpenAI.Responses.ResponseInputItem> =>
+  (gateway, session) => {
+    const openai = new OpenAI({
+      ...{ baseURL: `${gateway.address}/v1`, apiKey: 'provider', maxRetries: 0 },
+      defaultHeaders: headers(session),
+    });
+    return {
+      async ask(list, streamed) {
+        const request = {
+          ...{ model: 'gpt-4o', instructions: system, input: list, store },
+          tools: [{ type: 'function' as const, strict: false, ...lookTool }],
+        };
+        const { output } = streamed
+          ? await openai.responses.stream(request).finalResponse()
+          : await openai.responses.create(request);
+        // As it came, without what the SDK adds.
+        const items = JSON.parse(
+          JSON.stringify(output, (name, value: unknown) => (name.startsWith('parsed') ? undefined : value)),
+        ) as OpenAI.Responses.ResponseInputItem[];
+        const said = items as Part[];
+        for (const item of said) stored.set(item.id!, item);
+        return {
+          items: store ? said.map(({ id }) => ({ type: 'item_reference', id: id! })) : items,
+          calls: output.flatMap((item) =>
+            item.type === 'function_call' ? [{ id: item.call_id, order: orderIn(item.arguments) }] : [],
+          ),
+        };
+      },
+      question: (content) => ({ role: 'user', content }),
+      results: (results) =>
+        results.map(({ id, text }) => ({ type: 'function_call_output', call_id: id, output: text })),
+    };
   };
-};
 
 /** Items without recovery calls and their results. */
 function withoutRecovery(items: readonly object[]): Part[] {
@@ -221,7 +235,8 @@ function withoutRecovery(items: readonly object[]): Part[] {
 describe('a long conversation with searches and restarts', () => {
   test('chat completions', () => converse('long-chat', chatClient));
   test('messages', () => converse('long-messages', messagesClient));
-  test('responses', () => converse('long-responses', responsesClient));
+  test('responses', () => converse('long-responses', responsesClient(false)));
+  test('responses that the client names by their ids', () => converse('long-stored', responsesClient(true)));
 });
 
 async function converse<Item extends object>(session: string, clientOf: ClientOf<Item>): Promise<void> {
@@ -263,7 +278,7 @@ async function converse<Item extends object>(session: string, clientOf: ClientOf
   // What the model said before a search, in one answer with what followed, is two messages of the log.
   const plain = (items: readonly object[]) =>
     JSON.stringify(withoutRecovery(items)).match(/Question \d+:|l-\d+-\d|All is well/g);
-  expect(plain(log)).toEqual(plain(list));
+  expect(plain(log)).toEqual(plain(listOf(list)));
   expect(faults).toEqual([]);
   expect(requests.filter(({ bypassed, status }) => bypassed !== null || status !== 200)).toEqual([]);
   expect(requests.reduce((sum, { recovered }) => sum + recovered, 0)).toBe(searches.length);

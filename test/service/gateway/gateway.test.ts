@@ -352,6 +352,17 @@ describe('with a session', () => {
     expect(await replayed('begun')).toEqual(next);
   });
 
+  test('an item that never passed here stays a reference', async () => {
+    const { address } = await bench.gateway();
+    const unknown = { type: 'item_reference', id: 'msg_of-before' };
+    const input = [{ role: 'user', content: 'One.' }, unknown, { role: 'user', content: 'Two.' }];
+    const body = JSON.stringify({ model: 'gpt-4o', input });
+    const given = await send(`${address}/v1/responses`, { body, headers: sessionHeaders('unknown-item') });
+    expect(given.headers['x-palimpsest-bypassed']).toBeUndefined();
+    expect(bench.upstream.requests[0]?.bytes.toString()).toBe(body);
+    expect(await replayed('unknown-item')).toEqual(input);
+  });
+
   test('a conversation that the provider holds passes, and says why', async () => {
     const { address } = await bench.gateway();
     const body = JSON.stringify({ model: 'gpt-4o', input: 'Two.', previous_response_id: 'resp_1' });

@@ -1,0 +1,101 @@
+/**
+ * Items of the Responses API that a client names by their ids (`item_reference`) instead of repeating them. The provider has what it
+ * said; the log needs the items themselves.
+ */
+import { LRUCache } from 'lru-cache';
+import type { Json } from '../conversation/message.js';
+import { isFailure } from '../errors.js';
+import { isFields } from '../formats/content.js';
+import { appendedItems } from '../formats/native.js';
+import type { GatewayClient } from './settings.js';
+
+/** Characters of the items that are at hand; others are read from the log again. */
+const mostAtHand = 64 * 1024 * 1024;
+const pageOfLog = { limit: 1_000, maxCharacters: 8_000_000 };
+/** Another gateway may store an answer within this time. */
+const missingForMs = 60_000;
+
+export class References {
+  readonly #items = new LRUCache<string, { item: Json; characters: number }>({
+    maxSize: mostAtHand,
+    sizeCalculation: ({ characters }) => characters,
+  });
+  readonly #missing = new LRUCache<string, true>({ max: 100_000, ttl: missingForMs });
+  /** What is being noted, by conversation. */
+  readonly #noting = new Map<string, Promise<void>>();
+
+  /** Notes an answer. The client may have its part before calls of recovery tools have their results. */
+  answered(key: string, answer: Promise<readonly Json[]>): void {
+    const noting = Promise.all([answer, this.#noting.get(key)])
+      .then(([items]) => this.#note(key, items))
+      .catch(() => undefined)
+      .finally(() => {
+        if (this.#noting.get(key) === noting) this.#noting.delete(key);
+      });
+    this.#noting.set(key, noting);
+  }
+
+  /** The list with the items in place of their references, as far as they passed here or are in the log of the session. */
+  async resolved(key: string, list: Json[], session: string, client: GatewayClient): Promise<Json[]> {
+    const named = list.flatMap((item) => referenceIn(item) ?? []);
+    if (named.length === 0) return list;
+    await this.#noting.get(key);
+    const isUnknown = (id: string): boolean => {
+      const place = placeOf(key, id);
+      return !this.#items.has(place) && !this.#missing.has(place);
+    };
+    const logged = named.some(isUnknown) ? await this.#readLog(key, session, client) : null;
+    return list.map((item) => {
+      const id = referenceIn(item);
+      if (id === null) return item;
+      const found = this.#items.get(placeOf(key, id))?.item ?? logged?.get(id);
+      if (found === undefined) this.#missing.set(placeOf(key, id), true);
+      return found ?? item;
+    });
+  }
+
+  async #readLog(key: string, session: string, client: GatewayClient): Promise<Map<string, Json>> {
+    const logged = new Map<string, Json>();
+    const inUse = await sessionInUse(session, client);
+    for (let fromSeq = inUse === null ? null : 1; inUse !== null && fromSeq !== null;) {
+      const page: Awaited<ReturnType<GatewayClient['expand']>> = await client.expand({
+        ...{ session: inUse, fromSeq },
+        ...pageOfLog,
+      });
+      const items = appendedItems(page.messages);
+      this.#note(key, items);
+      for (const item of items) {
+        const id = idOf(item);
+        if (id !== null && referenceIn(item) === null) logged.set(id, item);
+      }
+      fromSeq = page.nextSeq;
+    }
+    return logged;
+  }
+
+  #note(key: string, items: readonly Json[]): void {
+    for (const item of items) {
+      const id = idOf(item);
+      if (id !== null && referenceIn(item) === null)
+        this.#items.set(placeOf(key, id), { item, characters: JSON.stringify(item).length });
+    }
+  }
+}
+
+/** The session, or the fork that continues it; null if there is none yet. */
+async function sessionInUse(session: string, client: GatewayClient): Promise<string | null> {
+  try {
+    return (await client.sync({ session, messages: [] })).session;
+  } catch (error) {
+    if (isFailure(error, 'Store.SessionNotFound')) return null;
+    throw error;
+  }
+}
+
+const idOf = (item: Json): string | null => (isFields(item) && typeof item.id === 'string' ? item.id : null);
+
+/** The id of the item that a reference names; null for every other item. */
+const referenceIn = (item: Json): string | null =>
+  isFields(item) && item.type === 'item_reference' ? idOf(item) : null;
+
+const placeOf = (key: string, id: string): string => `${key} ${id}`;
