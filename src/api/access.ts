@@ -23,7 +23,7 @@ export function accessOf(
     const { authorization } = request.headers;
     if (authorization === undefined && !settings.requireToken) return local(request);
     const token = /^Bearer +([\x21-\x7e]+) *$/i.exec(authorization ?? '')?.[1];
-    if (token === undefined) throw unauthorized('The header Authorization has no bearer token.');
+    if (token === undefined) throw unauthorized('The request has no token of Palimpsest.');
     const known = configured(token);
     if (known) return known;
     if (!isStoredToken(token)) {
@@ -50,10 +50,15 @@ function configuredTokens(tokens: readonly ConfiguredToken[]): (token: string) =
 function local(request: Asking): TokenAccess {
   const path = foreignPart(request);
   if (path === null) return { tenant: 'default', scopes };
-  throw new Refused(403, 'Api.Unauthorized', 'Without tokens the API serves only callers on this machine.', {
-    path,
-    hint: 'Call 127.0.0.1 or localhost directly, or send a token.',
-  });
+  throw new Refused(
+    403,
+    'Api.Unauthorized',
+    'Without tokens this server serves only callers on this machine.',
+    {
+      path,
+      hint: 'Call 127.0.0.1 or localhost directly, or send a token.',
+    },
+  );
 }
 
 /** Whether the caller is a program on this machine. */

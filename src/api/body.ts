@@ -63,7 +63,7 @@ function ofBody(error: unknown): unknown {
 /** Refuses compressed bodies, because their real size is known only after decompression. Throws `Input.Invalid`. */
 export function refuseEncoded(encoding: string | undefined): void {
   if (encoding === undefined || /^\s*(?:identity\s*)?$/i.test(encoding)) return;
-  throw new Refused(415, 'Input.Invalid', 'The API does not read encoded bodies.', {
+  throw new Refused(415, 'Input.Invalid', 'This server does not read encoded bodies.', {
     path: 'headers.content-encoding',
     hint: 'Send the body without Content-Encoding.',
   });

@@ -144,7 +144,7 @@ describe.each(guarded)('$id needs $scope', (one) => {
       ...{ type: 'urn:palimpsest:failure:Api.Unauthorized', title: 'A token is required', status: 401 },
       detail:
         what === 'no token'
-          ? 'The header Authorization has no bearer token.'
+          ? 'The request has no token of Palimpsest.'
           : 'The token is not valid: it is unknown, revoked or expired.',
       ...{ failure: 'Api.Unauthorized', path: 'headers.authorization' },
       hint: 'Send `Authorization: Bearer TOKEN` with a token of this API.',

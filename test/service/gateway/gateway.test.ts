@@ -456,6 +456,7 @@ describe('access', () => {
       } = await send(`${address}${completions}`, { body: bodyOf([user('One.')]), headers });
       expect({ status, code: json.error?.code }).toEqual({ status: 401, code: 'Api.Unauthorized' });
       expect(json.error?.message).toContain('x-palimpsest-key');
+      expect(json.error?.message).not.toContain('Authorization');
       expect(given['x-should-retry']).toBe('false');
     }
     const ofAnthropic = await send(`${address}/v1/messages`, {
@@ -844,6 +845,7 @@ describe('the client', () => {
       headers: encoded,
     });
     expect(zipped.status).toBe(415);
+    expect(zipped.json.error?.message).not.toContain('API');
     // Without a session there is no limit.
     expect((await send(`${address}${completions}`, { body: large })).status).toBe(200);
   });
