@@ -12,7 +12,7 @@ import { AsyncLocalStorageProviderSingleton } from '@langchain/core/singletons';
 import { createMiddleware, tool } from 'langchain';
 import { idFault } from '../contract/ids.js';
 import { recoveryTools } from '../contract/recovery-tools.js';
-import type { SyncRequest } from '../contract/sync.js';
+import type { Synced, SyncRequest } from '../contract/sync.js';
 import { invalid, isFailure, type PalimpsestError } from '../errors.js';
 import type { ReportedUsage } from '../tokens/reported-usage.js';
 import {
@@ -75,7 +75,9 @@ export function palimpsestMiddleware(options: MiddlewareOptions) {
             : error;
         });
       onSync?.(synced);
-      return fromStored(synced.context.messages);
+      const context = fromStored(synced.context.messages);
+      const others = onEdit === 'append' ? await takenForOthers(client, list, synced) : [];
+      return others.length === 0 ? context : sync([...context, ...others], edits);
     };
     if (memory || onEdit === 'refuse') return sync(messages, onEdit);
     try {
@@ -201,6 +203,32 @@ async function restoredIfLost(
   const rest = messages.slice(isAgain ? known : 0);
   return rest.some((message) => isEdited(message, context)) ? null : withEarlier(rest, context);
 }
+
+/**
+ * The new messages that were not stored because a run at the same time has stored the same texts: the log has other ids in their
+ * place. What is new comes after the last answer, or begins with it.
+ */
+async function takenForOthers(
+  client: AdapterClient,
+  list: BaseMessage[],
+  { session, known, edited, stored, throughSeq }: Synced,
+): Promise<BaseMessage[]> {
+  const from = Math.max(0, list.map(({ type }) => type).lastIndexOf('ai'));
+  const recognized = list.slice(from, known);
+  if (recognized.length === 0) return [];
+  const lastSeq = edited?.commonSeq ?? (stored ? stored.fromSeq - 1 : throughSeq);
+  const fromSeq = lastSeq - recognized.length + 1;
+  if (fromSeq < 1) return [];
+  const { messages } = await client.expand({ session, fromSeq, limit: recognized.length });
+  const idOf = new Map(messages.map(({ seq, native }) => [seq, native && idOfStored(native.items)]));
+  return recognized.filter(({ id }, index) => {
+    const logged = idOf.get(fromSeq + index);
+    return Boolean(id) && Boolean(logged) && id !== logged;
+  });
+}
+
+const idOfStored = (items: readonly unknown[]): string | undefined =>
+  fromStored(items as unknown as StoredMessage[])[0]?.id;
 
 const areOneById = (one: BaseMessage | undefined, other: BaseMessage | undefined): boolean =>
   Boolean(one?.id) && one?.id === other?.id;

@@ -366,6 +366,31 @@ test('runs at once with the session as their memory store their messages in one 
   expect(log.filter((text) => texts.includes(text)).sort()).toEqual([...texts].sort());
 });
 
+test.each([
+  ['the session', {}],
+  ['checkpointers of their own', { memory: false, onEdit: 'append' as const }],
+])('runs at once with one text store it once for each run, with %s as the memory', async (name, options) => {
+  const session = `one-text: ${name}`;
+  const runs = 4;
+  let waiting = 0;
+  let goOn = () => {};
+  const all = new Promise<void>((resolve) => (goOn = resolve));
+  const model = new Counting(() => {
+    if (++waiting === runs) goOn();
+    return all;
+  });
+  const ask = () => {
+    const checkpointer = 'memory' in options ? new MemorySaver() : undefined;
+    const agent = build({ session, memory: true, model, ...options, checkpointer });
+    return agent.invoke(says('Hello.'), thread(session));
+  };
+  await Promise.all(Array.from({ length: runs }, ask));
+  const log = await told(session);
+  expect(log).toHaveLength(2 * runs);
+  expect(log.filter((text) => text === 'Hello.')).toHaveLength(runs);
+  expect(await sessionsOf(session)).toEqual([session]);
+});
+
 test('a new session counts the recovery tools that the agent has', async () => {
   const sizeOf = async (session: string, options: Partial<MiddlewareOptions>) => {
     await build({ policy: { contextWindow: 8_000 }, ...options, session }).invoke(says('Hello.'));
