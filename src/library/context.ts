@@ -101,7 +101,7 @@ export function* fitted(
   // Formats other than openai-chat merge neighbouring messages of one role themselves, so that the originals stay unchanged.
   const arrange = (view: readonly ViewItem[]) => arrangeNative(view, logged, format, counter);
   const fit = yield* fittingMemory(source, policy, limits, counter, {
-    budget,
+    ...(own === undefined ? {} : { budget: own }),
     ...(format === 'openai-chat' ? {} : { arrange }),
   });
   const sizes = { budget, window: limits.window };

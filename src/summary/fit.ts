@@ -1,7 +1,7 @@
 /** Fits a context to its budget, if necessary by dropping entries of the journal. */
 import { fitting, type FitRequest, type FittedContext } from '../context/fit.js';
 import { sparesResult } from '../context/reductions/retention.js';
-import { reducing, shortestStandIn } from '../context/reductions/to-fit.js';
+import { reducing, shorteningHint, shortestStandIn } from '../context/reductions/to-fit.js';
 import {
   type ContextSource,
   type Head,
@@ -11,7 +11,7 @@ import {
   type ViewItem,
 } from '../context/view/view.js';
 import type { ChatMessage } from '../conversation/message.js';
-import { isFailure } from '../errors.js';
+import { isFailure, PalimpsestError } from '../errors.js';
 import { type Limits, memoryWithin } from '../limits/limits.js';
 import type { Policy } from '../policy/defaults.js';
 import type { Steps } from '../steps.js';
@@ -27,7 +27,8 @@ interface FittedMemory extends FittedContext {
  * A journal may be larger than its present room, because it was written for another model's window or before a calibration. If
  * shortening tool results, arguments and old messages is not enough, the journal is reduced to its room within `budget`, and
  * further if the rest still does not fit: whole entries are dropped, oldest first, never the newest. The next compaction merges
- * the entries into that room. Throws `Budget.Unreachable` if the context does not fit even with the newest entry alone.
+ * the entries into that room. Throws `Budget.Unreachable` if the context does not fit even with the newest entry alone. Its hint is
+ * for the policy, or for the caller that gave a budget.
  */
 export function* fittingMemory(
   source: ContextSource,
@@ -49,10 +50,19 @@ export function* fittingMemory(
       const missing = missingTokens(error);
       const size = head?.tokens[0] ?? 0;
       const next = head && missing > 0 ? headWithin(head, size - missing, counter) : null;
-      if (next === null) throw error;
+      if (next === null) throw request.budget === undefined ? error : forAsked(error);
       shorter = next;
     }
   }
+}
+
+/** A caller that gave the budget can raise it. */
+function forAsked(error: unknown): unknown {
+  if (!isFailure(error, 'Budget.Unreachable')) return error;
+  const { type, message, details } = error;
+  const shortens = error.hint?.startsWith(shorteningHint) ? `, or ${shorteningHint}` : '';
+  const hint = `raise budget to at least ${String(details?.floor)}${shortens}`;
+  return new PalimpsestError(type, message, { hint, details, cause: error });
 }
 
 /** The source with its head as shortened earlier for this budget. */

@@ -130,14 +130,16 @@ export class Conversation {
     if (this.policy.economic) this.followSizes();
   }
 
-  /** The messages to send to the model. Throws `Budget.Unreachable`. `budget`: context tokens. */
-  context(budget: number = this.limits.budget): {
+  /** The messages to send to the model. Throws `Budget.Unreachable`. `asked`: context tokens, by default the policy's. */
+  context(asked?: number): {
     messages: ChatMessage[];
     items: ViewItem[];
     tokens: number;
   } {
+    const budget = asked ?? this.limits.budget;
+    const request = asked === undefined ? {} : { budget: asked };
     const source = this.store.source(budget);
-    const fit = atOnce(fittingMemory(source, this.policy, this.limits, this.counter, { budget }));
+    const fit = atOnce(fittingMemory(source, this.policy, this.limits, this.counter, request));
     this.store.addEmergencies(budget, fit.reductions);
     const messages = structuredClone(fit.items.map(({ message }) => message));
     return { messages, items: fit.items, tokens: fit.tokens };

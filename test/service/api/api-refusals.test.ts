@@ -455,6 +455,7 @@ const races: Wrong[] = [
     status: 422,
     failure: 'Budget.Unreachable',
     at: null,
+    hint: /^raise budget to at least \d+$/,
   },
 ];
 
