@@ -198,7 +198,7 @@ export function nextSteps(
     'The servers stay up until Ctrl-C. From your code:',
     "  import { Palimpsest } from 'palimpsest';",
     '  const palimpsest = await Palimpsest.connect();',
-    ` In this folder it needs no options; elsewhere set ${elsewhere}.`,
+    `  In this folder it needs no options; elsewhere set ${elsewhere}.`,
     ...(apiUrl === null
       ? []
       : [

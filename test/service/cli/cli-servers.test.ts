@@ -408,7 +408,7 @@ describe('with a running dev', () => {
     expect(of('PostgreSQL')?.detail).toMatch(/\(embedded\)/);
     expect(of('disk')?.level).toBe('ok');
     expect(readFileSync(path.join(dataDir, '.gitignore'), 'utf8')).toBe('*\n');
-    expect(dev.stdout).toContain(`await Palimpsest.connect();\n`);
+    expect(dev.stdout).toMatch(/await Palimpsest\.connect\(\);\n {2}In this folder it needs no options/);
     expect(dev.stdout).toContain(`HttpPalimpsest.connect({ url: '${new URL(curl).origin}' })`);
     const beside = await new CliProcess(['dev', '--once', talk], env).ended;
     expect(beside.stdout).toMatch(

@@ -28,6 +28,14 @@ beforeAll(() => {
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
+test.each(['README.md', 'docs/cli.md'])('%s shows the comparison of the sample as it is', async (page) => {
+  const documented = document(page).match(/^│ (?:no compaction|default|langchain|zrb) .*$/gm) ?? [];
+  expect(documented.length).toBeGreaterThan(1);
+  const { stdout, code } = await runCli(['plan', 'examples/debugging-session.jsonl', '--window', '16000']);
+  expect(code).toBe(0);
+  for (const row of documented) expect(stdout.split('\n')).toContain(row);
+});
+
 const untouched = path.join(folder, 'data');
 
 async function run(...args: string[]): Promise<Ended> {
