@@ -62,7 +62,8 @@ describe('the sessions of README', () => {
 
   test('over HTTP', async () => {
     const answers = (await play('sh', 'bash', '-e'))
-      .split(/(?<=\})(?=\{)/)
+      .trimEnd()
+      .split('\n')
       .map((json) => JSON.parse(json) as unknown);
     expect(answers).toEqual([
       expect.objectContaining({ turnId: 'turn-1', throughSeq: 1, signalled: true }),
