@@ -21,7 +21,7 @@ type Read = (text: string, variable: string) => unknown;
 
 const word: Read = (text) => text;
 
-/** Variables of single policy fields; each overrides `PALIMPSEST_POLICY`. @internal The table of docs/configuration.md is generated from it. */
+/** Variables of single policy fields; each overrides `PALIMPSEST_POLICY`. The table of docs/configuration.md is generated from it. */
 export const policyVariables: Readonly<Record<string, { path: readonly string[]; read: Read }>> = {
   PALIMPSEST_PRESET: { path: ['preset'], read: word },
   PALIMPSEST_ENABLED: { path: ['enabled'], read: flagOf },
