@@ -77,10 +77,15 @@ export function palimpsest<Tools extends object>(
     return synced.context.messages;
   };
 
+  const earlierThan = async (messages: readonly SentMessage[]): Promise<readonly SentMessage[]> => {
+    const held = await remembered<SentMessage>(client, session);
+    return beginsWithContext(messages, held) ? [] : held;
+  };
+
   return {
     async prepareStep<Message extends SentMessage>({ messages, steps }: NextStep<Message>) {
       const before = run?.steps === steps ? run : null;
-      const earlier = before?.earlier ?? (memory ? await remembered<SentMessage>(client, session) : []);
+      const earlier = before?.earlier ?? (memory ? await earlierThan(messages) : []);
       const list = [...(earlier as Message[]), ...messages];
       // The step before has stored the same list.
       const known = before?.list.length === list.length ? before.context : null;
@@ -103,6 +108,11 @@ export function palimpsest<Tools extends object>(
     ...(tools === undefined ? {} : { tools: { ...tools, ...recoveryToolSet(options) } }),
   };
 }
+
+/** Whether the list has the context already. A user may repeat a question, but sends no answers. */
+const beginsWithContext = (list: readonly SentMessage[], context: readonly SentMessage[]): boolean =>
+  context.some(({ role }) => role === 'assistant') &&
+  JSON.stringify(sentOf(list.slice(0, context.length))) === JSON.stringify(context);
 
 /** One call of `generateText` or `streamText`. */
 interface Run {

@@ -276,6 +276,24 @@ describe.each(versions)('version %s', (name, sdk, steps) => {
   });
 
   test.each([
+    ['as the memory', true],
+    ['without a memory', false],
+  ])('a turn that broke off goes on from the context, with the session %s', async (kind, memory) => {
+    const session = `broke-off-${kind}-${name}`;
+    const options = { client: palimpsest, session, policy, tools: toolsFor(sdk) };
+    const script = new ShipmentModel(window, outputTokens);
+    const model = modelFor(name, script);
+    await sdk.generateText({ model, prompt: 'Check shipment 1.', ...steps({ ...options, memory: true }) });
+    const before = await clients.replayed(session);
+    expect(before.map((item) => (item as { role: string }).role)).toEqual(['user', 'assistant', 'tool']);
+    const { messages } = await palimpsest.context<version6.ModelMessage>({ session, format: 'ai-sdk' });
+    const { text, response } = await sdk.generateText({ model, messages, ...steps({ ...options, memory }) });
+    expect(text).toContain('Shipment 1 is complete');
+    expect(await clients.replayed(session)).toEqual([...before, ...(plain(response.messages) as Json[])]);
+    expect((await palimpsest.sessions({ prefix: session })).sessions).toHaveLength(1);
+  });
+
+  test.each([
     ['text', ''],
     ['list of parts', []],
     ['part', [{ type: 'text' as const, text: '' }]],
