@@ -79,8 +79,10 @@ const imageType = (base64: string): string =>
   base64.startsWith('/9j/') ? 'image/jpeg' : base64.startsWith('UklGR') ? 'image/webp' : 'image/png';
 
 /** Returns whether an item is a reference to another item. Besides a message, it is the only item that may omit its type. */
-const isReference = ({ id, type, role }: Fields): boolean =>
-  (type === undefined || type === null) && role === undefined && typeof id === 'string' && id !== '';
+export const isReference = ({ id, type, role }: Fields): boolean => {
+  const isUntyped = (type === undefined || type === null) && role === undefined;
+  return (type === 'item_reference' || isUntyped) && typeof id === 'string' && id !== '';
+};
 
 /** The separate `instructions` go first in the conversation. */
 function instructionsOf({ instructions }: Fields): Meaning {

@@ -7,10 +7,13 @@ import type { Json } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
 import { isFields } from '../formats/content.js';
 import { appendedItems } from '../formats/native.js';
+import { isReference } from '../formats/responses-items.js';
 import type { GatewayClient } from './settings.js';
 
 /** Characters of the items that are at hand; others are read from the log again. */
 const mostAtHand = 64 * 1024 * 1024;
+/** An erased item leaves the memory within this time. */
+const atHandForMs = 3_600_000;
 const pageOfLog = { limit: 1_000, maxCharacters: 8_000_000 };
 /** Another gateway may store an answer within this time. */
 const missingForMs = 60_000;
@@ -19,6 +22,7 @@ export class References {
   readonly #items = new LRUCache<string, { item: Json; characters: number }>({
     maxSize: mostAtHand,
     sizeCalculation: ({ characters }) => characters,
+    ttl: atHandForMs,
   });
   readonly #missing = new LRUCache<string, true>({ max: 100_000, ttl: missingForMs });
   /** What is being noted, by conversation. */
@@ -95,7 +99,6 @@ async function sessionInUse(session: string, client: GatewayClient): Promise<str
 const idOf = (item: Json): string | null => (isFields(item) && typeof item.id === 'string' ? item.id : null);
 
 /** The id of the item that a reference names; null for every other item. */
-const referenceIn = (item: Json): string | null =>
-  isFields(item) && item.type === 'item_reference' ? idOf(item) : null;
+const referenceIn = (item: Json): string | null => (isFields(item) && isReference(item) ? idOf(item) : null);
 
 const placeOf = (key: string, id: string): string => `${key} ${id}`;
