@@ -243,7 +243,10 @@ const otherApi = () =>
     'Use a model of the Responses API, or send the context in the format openai-chat with a loop of your own.',
   );
 
-/** Marks items of a context: those of one answer of `getItems`, and of its run, have the same mark. The SDK keeps the field in its lists and sends it to no model. */
+/**
+ * Marks items of a context: those of one answer of `getItems`, and of its run, have the same mark. The SDK keeps the field in its
+ * lists and sends it to no model.
+ */
 const mark = 'palimpsest';
 
 type Marked = AgentInputItem & { [mark]?: string };
