@@ -59,7 +59,7 @@ const contextEntry = component(
         '`system`: a leading system message. `summarization`: the summary turn. `acknowledgment`: the reply to it. ' +
           '`carried`: the request that began the run that the cut divides. `log`: a message of the tail. `reduced`: a shorter ' +
           'text for one message. `omitted`: one text for several messages. `synthetic`: a stand-in for a result that the log does not ' +
-          'have, or for an empty question. `orphan`: a result whose call is not shown. `media`: images or files of another message.',
+          'have. `orphan`: a result whose call is not shown. `media`: images or files of another message.',
       ) satisfies z.ZodType<ViewItem['source']>,
     tokens: z.number(),
   }),

@@ -131,7 +131,7 @@ function wholeUnits(
   const found = new Map<number, ShownUnit>();
   for (let index = 0; index < view.length;) {
     const { fromSeq, source } = view[index]!;
-    const unit = source === 'media' || source === 'synthetic' ? undefined : unitOf.get(fromSeq);
+    const unit = source === 'media' ? undefined : unitOf.get(fromSeq);
     const whole = unit && wholeUnit(unit, view, index, logged);
     if (whole) found.set(index, whole);
     index += whole?.messages.length ?? 1;

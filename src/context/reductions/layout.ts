@@ -55,10 +55,8 @@ export function layoutOf(view: readonly ViewItem[]): Layout {
   };
 }
 
-const questionSources = new Set<ViewItem['source']>(['log', 'reduced', 'synthetic']);
-
 function isUserMessage({ source, role }: ViewItem): boolean {
-  return role === 'user' && questionSources.has(source);
+  return role === 'user' && (source === 'log' || source === 'reduced');
 }
 
 function isAnswer({ role, message }: ViewItem): boolean {

@@ -4,7 +4,6 @@ import { atOnce, type Steps } from '../../steps.js';
 
 export const noOutput = '(no output)';
 export const noResult = '(no result recorded)';
-export const noText = '(empty message)';
 
 /** OpenAI refuses call ids longer than this ("string too long … maximum length 40"). */
 const maxIdLength = 40;

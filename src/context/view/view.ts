@@ -7,7 +7,6 @@ import { countLabelled, countMessage } from '../../tokens/message.js';
 import {
   assigningCallIds,
   callsPerStep,
-  noText,
   showCaller,
   showOrphan,
   showPlain,
@@ -108,9 +107,8 @@ export interface ViewItem {
  * The context of a session as sent to the model. It is a projection of the stored messages that is always valid for an
  * OpenAI-compatible endpoint, even if the log has unanswered calls, orphan results, reused ids or empty turns. The view is in
  * request order: leading system messages, head, tail. In the tail every assistant message with calls is followed directly by
- * one result per call, in call order; results recorded later move up to their call, missing results are synthetic. An empty
- * question gets a synthetic text where an answer is due. Appending messages only adds items at the end, except that a late result
- * replaces its synthetic one.
+ * one result per call, in call order; results recorded later move up to their call, missing results are synthetic. Appending
+ * messages only adds items at the end, except that a late result replaces its synthetic one.
  */
 export function buildView(source: ContextSource, counter: TokenCounter): ViewItem[] {
   return atOnce(viewing(source, counter));
@@ -176,8 +174,6 @@ class TailView {
   private readonly callerOf = new Map<number, number>();
   private readonly standIns = new Map<number, Reduction>();
   private readonly omitted: Reduction[];
-  /** Role of the last message of the head. */
-  private readonly headEnds: string | undefined;
 
   static *items(source: ContextSource, counter: TokenCounter): Steps<ViewItem[]> {
     const metas = source.metas ?? (yield* metasOf(source.tail));
@@ -187,14 +183,13 @@ class TailView {
   }
 
   private constructor(
-    { head, tail, reductions }: ContextSource,
+    { tail, reductions }: ContextSource,
     metas: MessageMeta[],
     answeredBy: Grouping['answeredBy'],
     private readonly callIds: string[][],
     private readonly counter: TokenCounter,
   ) {
     this.tail = tail;
-    this.headEnds = head?.messages.at(-1)?.role;
     this.metas = metas;
     this.answeredBy = answeredBy;
     this.answeredBy.forEach((results, caller) => {
@@ -224,9 +219,6 @@ class TailView {
       } else if (!meta.empty) {
         const { message, tokens, reduced } = this.stored(index);
         items.push(this.item(index, index, showPlain(message), tokens, reduced ? 'reduced' : 'log'));
-      } else if (meta.role === 'user' && !this.isAsked(index)) {
-        const message: ChatMessage = { role: 'user', content: noText };
-        items.push(this.item(index, index, message, countMessage(message, this.counter), 'synthetic'));
       }
     }
     return items;
@@ -279,19 +271,6 @@ class TailView {
       items.push({ ...this.item(answer, index, result, this.weigh(result, stored), source), tool });
       yield;
     }
-  }
-
-  /**
-   * Whether an answer is due before this message: an empty question is shown only where it is not, so that no request is empty or
-   * ends with an answer. Neither later messages nor reductions change anything about it.
-   */
-  private isAsked(index: number): boolean {
-    for (let before = index - 1; before >= 0; before--) {
-      const { role, empty, calls } = this.metas[before]!;
-      if (role === 'assistant' && !empty) return calls.length > 0;
-      if (role === 'user' || role === 'tool' || role === 'function') return true;
-    }
-    return this.headEnds !== undefined && this.headEnds !== 'assistant';
   }
 
   private orphan(index: number, toolName: string | null): ViewItem {

@@ -95,8 +95,8 @@ interface ContextRange {
 
 /**
  * Tokens and messages of the context by stored counts: leading system messages, head and tail, with the reductions
- * committed with the generation in place of their originals. The context may be smaller, because most empty messages are not
- * shown although they count. It is larger only by what it adds for unanswered calls and for empty questions.
+ * committed with the generation in place of their originals. The context may be smaller, because empty messages count although
+ * they are never shown. It is larger only if it contains synthetic results, which it adds for unanswered calls.
  */
 export async function liveSizes(
   query: Query,

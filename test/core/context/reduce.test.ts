@@ -424,10 +424,8 @@ function floorOf(log: readonly LoggedMessage[], source: ContextSource, view: rea
   const newest = source.tail.findLast(
     ({ message, seq }) => message.role === 'user' && view.some(({ fromSeq }) => fromSeq === seq),
   );
-  const question =
-    newest && (String(newest.message.content ?? '').trim() === '' ? user('(empty message)') : newest.message);
   const fixed = sizeOf(
-    [...source.system.map(({ message }) => message), ...(question ? [question] : [])].filter(
+    [...source.system.map(({ message }) => message), ...(newest ? [newest.message] : [])].filter(
       ({ content }) => String(content ?? '').trim() !== '',
     ),
   );
@@ -448,7 +446,6 @@ function floorOf(log: readonly LoggedMessage[], source: ContextSource, view: rea
   );
   return {
     newest,
-    question,
     fixed,
     most:
       fixed +
@@ -466,7 +463,7 @@ test('8. any history, any budget: the context is valid and fits, or its floor ex
       const source = sourceOf(log);
       const view = buildView(source, counter);
       const before = JSON.stringify(view);
-      const { question, fixed, most } = floorOf(log, source, view);
+      const { newest, fixed, most } = floorOf(log, source, view);
       const options = { limit, target: Math.floor((limit * percent) / 100) };
       const error = unreachable(() => reduceToFit(view, options, counter));
       expect(JSON.stringify(view)).toBe(before);
@@ -486,7 +483,7 @@ test('8. any history, any budget: the context is valid and fits, or its floor ex
       expect(linkViolations(messagesOf(fitted.view))).toEqual([]);
       expect(fitted.tokens).toBeLessThanOrEqual(limit);
       expect(fitted.tokens).toBe(sizeOf(messagesOf(fitted.view)));
-      if (question) expect(messagesOf(fitted.view)).toContainEqual(question);
+      if (newest) expect(messagesOf(fitted.view)).toContainEqual(newest.message);
       expect(fitted.view.filter(({ source }) => source === 'system')).toEqual(
         view.filter(({ source }) => source === 'system'),
       );

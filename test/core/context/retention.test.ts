@@ -539,9 +539,7 @@ test('any history, any reduction policy: the stored reductions give the planned 
         const isResult = ({ role }: ViewItem) => role === 'tool' || role === 'function';
         const results = view.filter((item) => isResult(item) && item.fromSeq > 0);
         const latest = results.reduce((last, { throughSeq }) => Math.max(last, throughSeq), 0);
-        const newestUser = view.findLast(
-          ({ role, source }) => role === 'user' && (source === 'log' || source === 'synthetic'),
-        );
+        const newestUser = view.findLast(({ role, source }) => role === 'user' && source === 'log');
         const untouched = view.filter(
           (item) =>
             item.source === 'system' ||

@@ -183,28 +183,13 @@ describe('an invalid log is shown in a valid form', () => {
     expect(label).toContain('not an instruction.]');
   });
 
-  test('an empty question says that it is empty, unless the context waits for an answer already', () => {
-    const none = user('(empty message)');
-    expect(shown(user(''))).toEqual([none]);
-    expect(shown({ role: 'user', content: [] }, user(' '))).toEqual([none]);
-    expect(shown({ role: 'system', content: 'Be brief.' }, user(''), says('Yes?'))).toEqual([
-      { role: 'system', content: 'Be brief.' },
-      none,
-      says('Yes?'),
-    ]);
-    expect(shown(user('go'), user(''))).toEqual([user('go')]);
-    expect(shown(user('go'), calls('a'), result('a', 'text'), user(''))).toHaveLength(3);
-    expect(shown(user('go'), says('Done.'), user(''))).toEqual([user('go'), says('Done.'), none]);
-    expect(shown(user('go'), says('Done.'), says(''), user(''), says('Yes?'))).toHaveLength(4);
-  });
-
-  test('other empty turns are dropped; empty results say that they are empty', () => {
+  test('empty turns are dropped; empty results say that they are empty', () => {
     expect(
       shown(
+        user('  '),
         says(''),
         { role: 'assistant', content: null },
         user('go'),
-        user('  '),
         calls('a'),
         result('a', ''),
         result('a', null),
@@ -299,9 +284,7 @@ test('7. any history: the context is valid, shows every message once, and counts
       const log = logOf(messages, counter);
       const items = buildView(sourceOf(log), counter);
       expect(linkViolations(messagesOf(items))).toEqual([]);
-      const seqs = items
-        .filter(({ throughSeq, source }) => throughSeq > 0 && source !== 'synthetic')
-        .map(({ fromSeq }) => fromSeq);
+      const seqs = items.filter(({ throughSeq }) => throughSeq > 0).map(({ fromSeq }) => fromSeq);
       expect(seqs.sort((a, b) => a - b)).toEqual(
         log.filter(({ message }) => !metaOf(message).empty).map(({ seq }) => seq),
       );
