@@ -53,7 +53,7 @@ export class PalimpsestSession implements Session {
   private readonly client: PalimpsestClient;
   private readonly session: string;
   private readonly policy: NonNullable<SyncRequest['policy']>;
-  /** What the filters of all objects of this session have stored. */
+  /** The items that the filters of all objects of this session have stored. */
   private readonly offered: Offered;
 
   constructor(options: PalimpsestSessionOptions) {

@@ -25,7 +25,7 @@ export class References {
     ttl: atHandForMs,
   });
   readonly #missing = new LRUCache<string, true>({ max: 100_000, ttl: missingForMs });
-  /** What is being noted, by conversation. */
+  /** Ends once the answers of a conversation that are under way are noted. */
   readonly #noting = new Map<string, Promise<void>>();
 
   /** Notes an answer. The client may have its part before calls of recovery tools have their results. */

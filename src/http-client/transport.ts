@@ -45,8 +45,11 @@ export class Transport {
   private readonly timeoutMs: number;
   private readonly fetch: typeof globalThis.fetch;
 
-  /** Throws `Input.Invalid`, which names the option. */
-  /** @param from the option or the variable that contains the URL */
+  /**
+   * Throws `Input.Invalid`, which names the option.
+   *
+   * @param from the option or the variable that contains the URL
+   */
   constructor(
     { url, token, timeoutMs = 30_000, fetch = globalThis.fetch }: TransportOptions,
     from: 'url' | 'PALIMPSEST_URL' = 'url',

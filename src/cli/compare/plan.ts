@@ -31,7 +31,8 @@ const mostTables = 5;
 
 /**
  * `palimpsest plan` shows the effect that each policy would have on recorded sessions. It changes nothing and needs no server.
- * Resolves to the exit code: 0, 1 if a session could not be read, 2 if no session can because the input is invalid, or 130. Throws `Input.Invalid` for invalid flags.
+ * Resolves to the exit code: 0, 1 if a session could not be read, 2 if no session can be because the input is invalid, or 130.
+ * Throws `Input.Invalid` for invalid flags.
  */
 export async function plan(files: string[], flags: PlanFlags): Promise<number> {
   if (files.filter((file) => file === '-').length > 1)
