@@ -68,22 +68,24 @@ export class References {
       });
       const items = appendedItems(page.messages);
       this.#note(key, items);
-      for (const item of items) {
-        const id = idOf(item);
-        if (id !== null && referenceIn(item) === null) logged.set(id, item);
-      }
+      for (const [id, item] of identified(items)) logged.set(id, item);
       fromSeq = page.nextSeq;
     }
     return logged;
   }
 
   #note(key: string, items: readonly Json[]): void {
-    for (const item of items) {
-      const id = idOf(item);
-      if (id !== null && referenceIn(item) === null)
-        this.#items.set(placeOf(key, id), { item, characters: JSON.stringify(item).length });
-    }
+    for (const [id, item] of identified(items))
+      this.#items.set(placeOf(key, id), { item, characters: JSON.stringify(item).length });
   }
+}
+
+/** The items that a reference can name, with their ids. */
+function identified(items: readonly Json[]): [id: string, item: Json][] {
+  return items.flatMap((item) => {
+    const id = referenceIn(item) === null ? idOf(item) : null;
+    return id === null ? [] : [[id, item]];
+  });
 }
 
 /** The session, or the fork that continues it; null if there is none yet. */

@@ -127,6 +127,15 @@ export const assistant = (content: string): ChatMessage => ({ role: 'assistant',
 export const bodyOf = (messages: readonly unknown[], more: object = {}): string =>
   JSON.stringify({ model: 'gpt-4o', messages, ...more });
 
+/** The headers of a request but those of the connection. */
+export const passed = (raw: string[]): string[] =>
+  raw
+    .flatMap((name, index) => (index % 2 === 0 ? [`${name}: ${raw[index + 1]}`] : []))
+    .filter(
+      (line) =>
+        !/^(?:host|connection|keep-alive|content-length|transfer-encoding|accept-encoding):/i.test(line),
+    );
+
 /** The items of a session as they were stored. */
 export async function replayed({ palimpsest }: Stack, session: string): Promise<Json[]> {
   // An exported chat message has the time of its turn.
