@@ -61,6 +61,8 @@ export interface UpstreamServer {
   /** `http://127.0.0.1:PORT` */
   url: string;
   requests: Received[];
+  /** Items of all its answers to responses, by their ids. */
+  items: Map<string, Part>;
   reply(script: UpstreamScript): void;
   close(): Promise<void>;
 }
@@ -69,6 +71,7 @@ export async function startUpstream(
   first: UpstreamScript = () => ({ text: 'Hello.' }),
 ): Promise<UpstreamServer> {
   const requests: Received[] = [];
+  const items = new Map<string, Part>();
   let script = first;
   const serve = async (incoming: IncomingMessage, response: ServerResponse): Promise<void> => {
     const chunks: Buffer[] = [];
@@ -85,13 +88,14 @@ export async function startUpstream(
     requests.push(received);
     response.once('close', () => (received.aborted = !response.writableFinished));
     const said = await script(received, response);
-    if (said) await say(said, received, response);
+    if (said) for (const item of await say(said, received, response)) items.set(item.id!, item);
   };
   const server = createServer((incoming, response) => void serve(incoming, response));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     requests,
+    items,
     reply: (next) => (script = next),
     close: () =>
       new Promise((resolve) => {
@@ -110,12 +114,16 @@ export function tokensOf(value: unknown): number {
   return Object.values(value).reduce<number>((sum, inner) => sum + tokensOf(inner), 0);
 }
 
-/** Sends what the model says in the form of the interface that was called, as a stream if one was asked for. */
-export async function say(said: Said, { url, body }: Received, response: ServerResponse): Promise<void> {
+/**
+ * Sends what the model says in the form of the interface that was called, as a stream if one was asked for. Resolves to the items of an
+ * answer to responses.
+ */
+export async function say(said: Said, { url, body }: Received, response: ServerResponse): Promise<Part[]> {
   const { input, output } = said.usage ?? { input: tokensOf(body), output: tokensOf(said) };
   const { model = 'none', tools = [] } = body;
   const frame = { input, output, model, id: `answer-${++answers}`, tools };
   const { whole, events } = answerAt(url.split('?')[0] ?? '', said, frame);
+  const { output: items = [] } = whole as { output?: Part[] };
   if (body.stream !== true) {
     const text = JSON.stringify(whole);
     response.writeHead(200, {
@@ -123,7 +131,7 @@ export async function say(said: Said, { url, body }: Received, response: ServerR
       'content-length': Buffer.byteLength(text),
     });
     response.end(text);
-    return;
+    return items;
   }
   response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' });
   for (const event of events) {
@@ -132,6 +140,7 @@ export async function say(said: Said, { url, body }: Received, response: ServerR
     await new Promise((resolve) => setImmediate(resolve));
   }
   response.end();
+  return items;
 }
 
 let answers = 0;

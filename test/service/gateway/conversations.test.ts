@@ -1,5 +1,7 @@
 /** Long conversations through the gateway with the providers' own SDKs: nothing is stored twice, and every request fits. */
+import { createOpenAI } from '@ai-sdk/openai';
 import Anthropic from '@anthropic-ai/sdk';
+import { generateText, jsonSchema, type ModelMessage, streamText, tool } from 'ai';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
@@ -44,14 +46,11 @@ const replayed = async (session: string): Promise<object[]> =>
 const question = (turn: number): string => `Question ${turn}: ${`what of order ${turn * 7}? `.repeat(25)}`;
 const found = (order: number): string => `Order ${order}: ${'shipped, signed for and paid. '.repeat(8)}`;
 
-/** Items that the provider keeps, by their ids. */
-const stored = new Map<string, Part>();
-
 /** The list with the items that it names by their ids, as the provider reads it. */
 const listOf = <Item extends object>(list: readonly Item[]): (Item | Part)[] =>
   list.map((item) => {
     const { type, id = '' } = item as Part;
-    return type === 'item_reference' ? stored.get(id)! : item;
+    return type === 'item_reference' ? upstream.items.get(id)! : item;
   });
 
 /** What the provider would refuse in a request. */
@@ -204,10 +203,9 @@ const responsesClient =
         const items = JSON.parse(
           JSON.stringify(output, (name, value: unknown) => (name.startsWith('parsed') ? undefined : value)),
         ) as OpenAI.Responses.ResponseInputItem[];
-        const said = items as Part[];
-        for (const item of said) stored.set(item.id!, item);
+        const named = output.flatMap(({ id }) => (id ? [{ type: 'item_reference' as const, id }] : []));
         return {
-          items: store ? said.map(({ id }) => ({ type: 'item_reference', id: id! })) : items,
+          items: store ? named : items,
           calls: output.flatMap((item) =>
             item.type === 'function_call' ? [{ id: item.call_id, order: orderIn(item.arguments) }] : [],
           ),
@@ -218,6 +216,42 @@ const responsesClient =
         results.map(({ id, text }) => ({ type: 'function_call_output', call_id: id, output: text })),
     };
   };
+
+/** Names items of the provider by their ids, as the package does on its own. */
+const aiSdkClient: ClientOf<ModelMessage> = (gateway, session) => {
+  const openai = createOpenAI({
+    ...{ baseURL: `${gateway.address}/v1`, apiKey: 'provider' },
+    headers: headers(session),
+  });
+  const inputSchema = jsonSchema<{ order: number }>({
+    type: 'object',
+    properties: { order: { type: 'number' } },
+  });
+  const tools = { look: tool({ description: lookTool.description, inputSchema }) };
+  return {
+    async ask(messages, streamed) {
+      const request = { model: openai('gpt-4o'), system, tools, messages, maxRetries: 0 };
+      const { response, toolCalls } = streamed ? streamText(request) : await generateText(request);
+      return {
+        items: (await response).messages,
+        calls: (await toolCalls).map(({ toolCallId: id, input }) => ({
+          id,
+          order: (input as { order: number }).order,
+        })),
+      };
+    },
+    question: (content) => ({ role: 'user', content }),
+    results: (results) => [
+      {
+        role: 'tool',
+        content: results.map(({ id, text }) => ({
+          ...{ type: 'tool-result', toolCallId: id, toolName: 'look' },
+          output: { type: 'text', value: text },
+        })),
+      },
+    ],
+  };
+};
 
 /** Items without recovery calls and their results. */
 function withoutRecovery(items: readonly object[]): Part[] {
@@ -237,6 +271,12 @@ describe('a long conversation with searches and restarts', () => {
   test('messages', () => converse('long-messages', messagesClient));
   test('responses', () => converse('long-responses', responsesClient(false)));
   test('responses that the client names by their ids', () => converse('long-stored', responsesClient(true)));
+  test('the AI SDK with its model of OpenAI', async () => {
+    const before = upstream.requests.length;
+    await converse('long-ai-sdk', aiSdkClient);
+    const sent = upstream.requests.slice(before).flatMap(({ body }) => body.input ?? []);
+    expect(sent.filter(({ type }) => type === 'item_reference').length).toBeGreaterThan(10);
+  });
 });
 
 async function converse<Item extends object>(session: string, clientOf: ClientOf<Item>): Promise<void> {
