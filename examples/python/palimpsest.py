@@ -1,5 +1,6 @@
 """The calls of Palimpsest that an agent needs, over the generated client (see README.md)."""
 
+import inspect
 import json
 import os
 import time
@@ -31,6 +32,8 @@ class Palimpsest:
             raise ValueError(f"The address of the API (PALIMPSEST_URL) must begin with http:// or https://: {url}")
         self._url = url
         token = token or os.environ.get("PALIMPSEST_TOKEN")
+        if token and not (token.isascii() and token.isprintable()):
+            raise ValueError("The token (PALIMPSEST_TOKEN) has a line break or a letter that no token has.")
         options = {"base_url": url, "timeout": httpx.Timeout(60), "raise_on_unexpected_status": True}
         self._client = AuthenticatedClient(token=token, **options) if token else Client(**options)
 
@@ -65,8 +68,11 @@ class Palimpsest:
         return self._call(expand, session, **query)
 
     def _call(self, operation, session, body=None, **query):
+        _check_session(session)
         _refuse_lone_surrogates({"session": session, **(body or {}), **query})
         request = query if body is None else {"body": _Body(body)}
+        # An argument that the operation does not have is an error of the caller, not of the API.
+        inspect.signature(operation.sync).bind(session, client=self._client, **request)
         # A repeated `sync` stores nothing twice, `configure` replaces, and the other calls only read.
         for pause in (0.1, 0.4, 1.6, None):
             try:
@@ -94,6 +100,14 @@ class _Body:
 
     def to_dict(self):
         return self._fields
+
+
+def _check_session(session):
+    """An address cannot have `.` or `..` in a path: `sessions/../policy` is the policy of all sessions."""
+    if not isinstance(session, str):
+        raise TypeError(f"The session is {session!r}, but must be a string.")
+    if session in (".", ".."):
+        raise ValueError(f"The session {session!r} cannot be part of a URL. Choose another id.")
 
 
 def _refuse_lone_surrogates(fields):

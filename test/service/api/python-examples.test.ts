@@ -240,6 +240,7 @@ test('mistakes reach the model, and what the API does not know is an error', asy
   const said = { ...message, tool_calls: null };
   const program = `
 import json
+import httpx
 from palimpsest import Palimpsest
 from recovery_tools import call_recovery_tool
 
@@ -268,6 +269,11 @@ print(json.dumps({
     "noAddress": failure(Palimpsest, "127.0.0.1:7280"),
     "surrogate": failure(palimpsest.sync, "${session}", [{"role": "user", "content": "a\\ud83d"}]),
     "surrogateQuery": failure(palimpsest.tool_response, "${session}", call_id="\\ud83d"),
+    "notItsOwn": [failure(palimpsest.configure, id, {"contextWindow": 1}) for id in (".", "..")],
+    "ofAll": httpx.get("${server.api.address}/v1/policy", headers={"authorization": "Bearer ${server.token}"}).json()["policy"],
+    "noSession": failure(palimpsest.sync, None, messages),
+    "misspelt": failure(palimpsest.tool_response, "${session}", callid="c1"),
+    "noToken": failure(Palimpsest, token="plm_ü"),
     "noJson": failure(palimpsest.sync, "${session}", [{"role": "user", "content": float("nan")}])[0],
 }))`;
   const env = {
@@ -291,6 +297,14 @@ print(json.dumps({
     noAddress: ['ValueError', expect.stringContaining('PALIMPSEST_URL')],
     surrogate: ['ValueError', expect.stringContaining('lone surrogate')],
     surrogateQuery: ['ValueError', expect.stringContaining('lone surrogate')],
+    notItsOwn: ['.', '..'].map((id) => [
+      'ValueError',
+      expect.stringContaining(`'${id}' cannot be part of a URL`),
+    ]),
+    ofAll: {},
+    noSession: ['TypeError', expect.stringContaining('None')],
+    misspelt: ['TypeError', expect.stringContaining("'callid'")],
+    noToken: ['ValueError', expect.not.stringContaining('plm_')],
     noJson: 'ValueError',
   });
 });
