@@ -137,7 +137,7 @@ const chatClient: ClientOf<OpenAI.ChatCompletionMessageParam> = (gateway, sessio
 const lookTool = {
   name: 'look',
   description: 'Looks at an order.',
-  parameters: { type: 'object', properties: { order: { type: 'number' } } },
+  parameters: { type: 'object' as const, properties: { order: { type: 'number' as const } } },
 };
 
 const plainCall = ({
@@ -158,7 +158,7 @@ const messagesClient: ClientOf<Anthropic.MessageParam> = (gateway, session) => {
     async ask(list, streamed) {
       const request = {
         ...{ model: 'claude-test', max_tokens: 500, system, messages: list },
-        tools: [{ ...tool, input_schema: { ...input_schema, type: 'object' as const } }],
+        tools: [{ ...tool, input_schema }],
       };
       const message = streamed
         ? await client.messages.stream(request).finalMessage()
@@ -223,10 +223,7 @@ const aiSdkClient: ClientOf<ModelMessage> = (gateway, session) => {
     ...{ baseURL: `${gateway.address}/v1`, apiKey: 'provider' },
     headers: headers(session),
   });
-  const inputSchema = jsonSchema<{ order: number }>({
-    type: 'object',
-    properties: { order: { type: 'number' } },
-  });
+  const inputSchema = jsonSchema<{ order: number }>(lookTool.parameters);
   const tools = { look: tool({ description: lookTool.description, inputSchema }) };
   return {
     async ask(messages, streamed) {

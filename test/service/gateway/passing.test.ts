@@ -1,4 +1,4 @@
-/** What passes unchanged, to the upstreams of the list alone, and every fault of an upstream. */
+/** Requests and answers pass unchanged, to the upstreams of the list alone, with every fault of an upstream. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest } from 'node:http';

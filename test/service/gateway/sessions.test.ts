@@ -1,4 +1,4 @@
-/** What is stored of a conversation with a session, and what is sent on. */
+/** Conversations with a session: the messages that are stored, and those that are sent on. */
 import OpenAI from 'openai';
 import { describe, expect, test } from 'vitest';
 import type { RunningGateway } from '../../../src/gateway/server.js';
