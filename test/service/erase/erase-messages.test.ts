@@ -3,7 +3,7 @@
  * commit. A scripted model copies the planted texts into everything that it writes, so that each place holds them before.
  */
 import { randomUUID } from 'node:crypto';
-import { readdir, readFile, stat } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { historyToJSON } from '@temporalio/common/lib/proto-utils.js';
 import type { Pool } from 'pg';
@@ -349,15 +349,17 @@ describe.each(['journal', 'incremental'] as const)('in %s mode', (mode) => {
   });
 });
 
-/** Names of the files below a folder that contain one of these texts. */
+/** Names of the files below a folder that contain one of these texts. PostgreSQL may remove a file while they are read. */
 async function filesHolding(folder: string, texts: readonly string[]): Promise<string[]> {
   const sought = texts.map((text) => Buffer.from(text));
   const found: string[] = [];
-  for (const name of await readdir(folder)) {
-    const file = path.join(folder, name);
-    if (!(await stat(file)).isFile()) continue;
-    const bytes = await readFile(file);
-    if (sought.some((text) => bytes.includes(text))) found.push(name);
+  for (const entry of await readdir(folder, { withFileTypes: true })) {
+    if (!entry.isFile()) continue;
+    const bytes = await readFile(path.join(folder, entry.name)).catch((error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT') return Buffer.alloc(0);
+      throw error;
+    });
+    if (sought.some((text) => bytes.includes(text))) found.push(entry.name);
   }
   return found.sort();
 }
