@@ -91,7 +91,7 @@ function identified(items: readonly Json[]): [id: string, item: Json][] {
 /** The session, or the fork that continues it; null if there is none yet. */
 async function sessionInUse(session: string, client: GatewayClient): Promise<string | null> {
   try {
-    return (await client.sync({ session, messages: [] })).session;
+    return (await client.syncSizes({ session, messages: [] })).session;
   } catch (error) {
     if (isFailure(error, 'Store.SessionNotFound')) return null;
     throw error;

@@ -1,11 +1,11 @@
 /** The session of a request: what it stores, and the messages that go to the model in place of the client's. */
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
-import type { SessionContext } from '../contract/context.js';
-import type { Synced, SyncRequest } from '../contract/sync.js';
+import type { SyncRequest } from '../contract/sync.js';
 import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { itemDigest } from '../formats/list-digest.js';
+import type { SyncedSizes } from '../library/sync.js';
 import { policyOf } from '../policy/layers.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { asCaller, type Lane } from '../store/connection/places.js';
@@ -125,16 +125,19 @@ export class Sessions {
     const overhead = bare + this.#sizeOf(tools, counter);
     const limit = this.#limit(found, request, overhead, declared, tenant);
     const fits = found.context.tokens <= limit;
-    const read = (budget: number) =>
-      as('hot', () => client.context({ session: found.session, format: protocol.format, budget }));
-    const context = fits ? found.context : await read(limit).catch((error) => smallest(error, found));
+    const read = (shape: { budget?: number }) =>
+      as('hot', () => client.context({ session: found.session, format: protocol.format, ...shape }));
+    // The context of the session's own budget, if the smaller one of this request cannot be reached.
+    const context = fits
+      ? found.context
+      : ((await read({ budget: limit }).catch(unreachable)) ?? (await read({})));
     const isUnchanged = fits && found.unchanged;
     const begunWith = (tokens: number, limit: number, beside: number): Omit<Begun, 'messages'> => ({
       session: found.session,
       tokens,
       limit,
       within: async (budget) => {
-        const fewer = await read(budget).catch((error: unknown) => {
+        const fewer = await read({ budget }).catch((error: unknown) => {
           if (isFailure(error)) return null;
           throw error;
         });
@@ -177,7 +180,7 @@ export class Sessions {
   }
 
   async #declaredOf(
-    { session, stored }: Synced,
+    { session, stored }: SyncedSizes,
     { tenant, client }: Caller,
     as: Begun['as'],
   ): Promise<Declared> {
@@ -191,7 +194,7 @@ export class Sessions {
 
   /** Context tokens for which this request leaves room. */
   #limit(
-    { session, context }: Synced,
+    { session, context }: SyncedSizes,
     { maxOutput = 0 }: ReadRequest,
     overhead: number,
     declared: Declared,
@@ -244,9 +247,8 @@ function appendFor({ tenant, client }: Caller): Append {
   return (turn) => asCaller({ tenant, lane: 'hot' }, () => client.appendTurn(turn));
 }
 
-/** The context of the session's own budget, if the smaller one of this request cannot be reached. */
-function smallest(error: unknown, { context }: Synced): SessionContext<unknown> {
-  if (isFailure(error, 'Budget.Unreachable')) return context as SessionContext<unknown>;
+function unreachable(error: unknown): null {
+  if (isFailure(error, 'Budget.Unreachable')) return null;
   throw error;
 }
 

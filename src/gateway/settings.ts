@@ -1,6 +1,7 @@
 import type { Logger } from 'pino';
 import type { ApiSettings } from '../api/settings.js';
 import type { PalimpsestClient } from '../contract/client.js';
+import type { Palimpsest } from '../library/palimpsest.js';
 import type { TokenAccess } from '../store/tokens/tokens.js';
 
 export interface GatewaySettings extends Pick<ApiSettings, 'tokens' | 'identity' | 'requireToken'> {
@@ -53,8 +54,9 @@ export interface GatewayRequest {
 /** The methods that the gateway calls. */
 export type GatewayClient = Pick<
   PalimpsestClient,
-  'sync' | 'appendTurn' | 'context' | 'policy' | 'search' | 'expand' | 'toolResponse'
->;
+  'appendTurn' | 'context' | 'policy' | 'search' | 'expand' | 'toolResponse'
+> &
+  Pick<Palimpsest, 'syncSizes'>;
 
 /** Palimpsest, for all tenants. Each method throws `Store.Unavailable` as long as the database is away. */
 export interface GatewayService {

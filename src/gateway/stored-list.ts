@@ -1,8 +1,9 @@
 /** Stores what is new in a client's list, and says what an edited list means. */
-import type { Synced, SyncRequest } from '../contract/sync.js';
+import type { SyncRequest } from '../contract/sync.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 import { appendedItems } from '../formats/native.js';
+import type { SyncedSizes } from '../library/sync.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { answerFrom } from './answers.js';
 import type { Protocol } from './protocols/protocol.js';
@@ -11,7 +12,7 @@ import type { GatewayClient } from './settings.js';
 
 export type EditMode = NonNullable<SyncRequest['onEdit']>;
 
-type Asked = Parameters<GatewayClient['sync']>[0];
+type Asked = Parameters<GatewayClient['syncSizes']>[0];
 
 interface ListToStore extends Omit<Asked, 'policy' | 'onEdit'> {
   /** Policies of a new session: the next one is for windows that are too small for the one before. */
@@ -25,7 +26,7 @@ export async function storeList(
   client: GatewayClient,
   protocol: Protocol,
   { policies, onEdit, ...list }: ListToStore,
-): Promise<Synced> {
+): Promise<SyncedSizes> {
   const sync = (changes: Pick<Asked, 'onEdit' | 'instead'>) =>
     synced(client, { ...list, ...changes }, policies);
   const unlessEdited = (changes: Pick<Asked, 'instead'>) =>
@@ -56,9 +57,9 @@ async function synced(
   client: GatewayClient,
   request: Asked,
   [policy, ...others]: readonly PolicyInput[],
-): Promise<Synced> {
+): Promise<SyncedSizes> {
   try {
-    return await client.sync<Json>({ ...request, policy });
+    return await client.syncSizes({ ...request, policy });
   } catch (error) {
     if (others.length === 0 || !isFailure(error, 'Input.Invalid') || !error.path?.startsWith('policy'))
       throw error;

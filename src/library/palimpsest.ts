@@ -90,7 +90,7 @@ import {
 import { readContext, readContextOf } from './context.js';
 import * as operating from './operating.js';
 import { statusOf } from './status.js';
-import { sync } from './sync.js';
+import { sync, type SyncedSizes, syncSizes } from './sync.js';
 import { atRest } from './waiting.js';
 
 /**
@@ -171,6 +171,11 @@ export class Palimpsest implements PalimpsestClient {
   /** For an API: the answer of `sync` as pieces of its JSON. @internal */
   async syncJson({ session, ...request }: OfSession & SyncOrText): Promise<string[]> {
     return (await sync(this.connections, this.ids({ session }), request)).pieces;
+  }
+
+  /** For a gateway: as `sync`; without the messages of a context that can be left as the list has them. @internal */
+  async syncSizes({ session, ...request }: Asked<'sync'>): Promise<SyncedSizes> {
+    return syncSizes(this.connections, this.ids({ session }), checked(syncBody, request));
   }
 
   /** For an API: the tag of a context, and the context as pieces of its JSON. @internal */

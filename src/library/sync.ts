@@ -9,6 +9,8 @@ import { readInstant } from '../conversation/instant.js';
 import type { Json } from '../conversation/message.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 import { appendedItems } from '../formats/native.js';
+import { limitsOf } from '../limits/limits.js';
+import { policyOf } from '../policy/layers.js';
 import { turnToCount } from '../intake/count.js';
 import {
   type Branch,
@@ -23,7 +25,7 @@ import { lastSeen } from '../store/append/seen-sessions.js';
 import { formatOfTurn } from '../store/append/turns.js';
 import { fork, goOnIn } from '../store/compactions/fork.js';
 import { reading } from '../store/connection/transaction.js';
-import type { SessionRow } from '../store/sessions/session-row.js';
+import { factsOf, type SessionRow } from '../store/sessions/session-row.js';
 import { findSession } from '../store/sessions/sessions.js';
 import { store, type StoredTurn } from './append.js';
 import { type Common, compare, type Compared, missingItems, nothing, wholeList } from './common-part.js';
@@ -64,6 +66,8 @@ interface Found extends Place {
   /** Whether it is noted what the list stands for. */
   isKnown: boolean;
   after?: SeenPlace;
+  /** Whether the context was the list, before it grew. */
+  wasShown?: boolean;
 }
 
 /** A branch, and what its log and a list have in common. */
@@ -81,17 +85,46 @@ interface SyncedInPieces {
   pieces: string[];
 }
 
+/** An answer with the sizes of the context; it may lack the messages if `unchanged`. */
+export type SyncedSizes = Omit<Synced, 'context'> & {
+  context: Pick<Synced['context'], 'tokens' | 'budget' | 'window'> &
+    Partial<Pick<Synced['context'], 'messages'>>;
+};
+
 export async function sync(
   connections: Connections,
   ids: SessionIds,
-  { messages, instead, ...request }: SyncOrText,
+  asked: SyncOrText,
 ): Promise<SyncedInPieces> {
+  return storing(connections, ids, asked, (kept) => answered(connections, kept));
+}
+
+/** As `sync`. A list that only grows, in a session that was never compacted, is not read back. */
+export async function syncSizes(
+  connections: Connections,
+  ids: SessionIds,
+  asked: SyncOrText,
+): Promise<SyncedSizes> {
+  return storing(
+    connections,
+    ids,
+    asked,
+    async (kept) => (await grown(connections, kept)) ?? (await answered(connections, kept)).synced,
+  );
+}
+
+async function storing<Answer>(
+  connections: Connections,
+  ids: SessionIds,
+  { messages, instead, ...request }: SyncOrText,
+  answer: (kept: Kept) => Promise<Answer>,
+): Promise<Answer> {
   // A call with nothing to store reports the same mistakes.
   checkUsage(request.usage);
   if (request.at !== undefined) readInstant(request.at);
   const list = await readList({ messages, instead });
-  return afterOthers(ids.session, isOvertaken, (attempt) =>
-    synchronized(connections, ids, list, request, attempt === 1),
+  return afterOthers(ids.session, isOvertaken, async (attempt) =>
+    answer(await kept(connections, ids, list, request, attempt === 1)),
   );
 }
 
@@ -101,35 +134,82 @@ const isOvertaken = (error: unknown): boolean =>
   isFailure(error, 'Store.TurnConflict') ||
   isFailure(error, 'Store.StaleGeneration');
 
-async function synchronized(
+/** A list that is stored. */
+interface Kept {
+  list: List;
+  found: Found;
+  stored: StoredTurn | null;
+  shape: ContextShape;
+}
+
+async function kept(
   connections: Connections,
   origin: SessionIds,
   list: List,
   request: Request,
   isFirst: boolean,
-): Promise<SyncedInPieces> {
+): Promise<Kept> {
   const shape = request.budget === undefined ? {} : { budget: request.budget };
   const place = async () => {
     const seen = isFirst ? seenPlace(connections, origin, list, request) : null;
     const found = seen ?? (await placeOf(connections, origin, list, request, shape));
     return { found, stored: await storeParts(connections, origin, found, list, request) };
   };
-  const { found, stored } = await (list.items.length === 0
+  const kept = await (list.items.length === 0
     ? place()
     : inTurn(connections.pool, JSON.stringify([origin.tenant, origin.session]), place));
-  const { target, common, edited } = found;
-  const { context, pieces, ...read } = await readContextOf(connections, target.ids, shape);
-  const throughSeq = stored?.stored.throughSeq ?? Math.max(target.lastSeq, common.throughSeq);
+  return { ...kept, list, shape };
+}
+
+async function answered(connections: Connections, kept: Kept): Promise<SyncedInPieces> {
+  const { list, found, stored } = kept;
+  const { ids } = found.target;
+  const { context, pieces, ...read } = await readContextOf(connections, ids, kept.shape);
   const isNoted = stored !== null || found.isKnown;
-  const unchanged = await noteHeld(connections, { context, ...read }, list.held, isNoted ? null : throughSeq);
-  const answer = {
-    ...{ session: target.ids.session, known: heldItems(list, common.items) },
-    stored: stored && { ...stored.stored, signalled: await stored.signalled },
-    // The list may be known since another writer stored it, which came after the session was read.
-    ...{ edited, throughSeq, unchanged },
-  };
+  const through = isNoted ? null : throughSeqOf(kept);
+  const unchanged = await noteHeld(connections, { context, ...read }, list.held, through);
+  if (unchanged && read.whole !== null) noteShown(connections, ids, list, read.session);
+  const answer = { ...(await aboutStored(kept)), unchanged };
   const before = `${JSON.stringify(answer).slice(0, -1)},"context":`;
   return { synced: { ...answer, context }, pieces: [before, ...pieces, '}'] };
+}
+
+// The list may be known since another writer stored it, which came after the session was read.
+const throughSeqOf = ({ stored, found: { target, common } }: Kept): number =>
+  stored?.stored.throughSeq ?? Math.max(target.lastSeq, common.throughSeq);
+
+async function aboutStored(kept: Kept): Promise<Omit<Synced, 'context' | 'unchanged'>> {
+  const { list, found, stored } = kept;
+  const { target, common, edited } = found;
+  return {
+    ...{ session: target.ids.session, known: heldItems(list, common.items) },
+    stored: stored && { ...stored.stored, signalled: await stored.signalled },
+    ...{ edited, throughSeq: throughSeqOf(kept) },
+  };
+}
+
+/** Notes that the context has the messages of the list, for `grown`. */
+function noteShown({ pool }: Connections, ids: SessionIds, { held }: List, row: SessionRow): void {
+  const seen = lastSeen(pool, ids);
+  const isOfList = seen?.list?.digest === held.ofBeginnings.at(-1) && seen?.row.nextSeq === row.nextSeq;
+  if (isOfList && row.generation === 0) seen.list!.shown = true;
+}
+
+/**
+ * The sizes of a context that has the messages of its list: it had them before the list grew, nothing else has changed since, and
+ * there is room for the new ones. Null if the context must be read.
+ */
+async function grown({ pool }: Connections, kept: Kept): Promise<SyncedSizes | null> {
+  const { found, list, shape } = kept;
+  if (!found.wasShown) return null;
+  const seen = lastSeen(pool, found.target.ids);
+  if (seen?.list?.digest !== list.held.ofBeginnings.at(-1)) return null;
+  const { row } = seen!;
+  const { budget, window } = limitsOf(policyOf(row.policy), factsOf(row));
+  const context = { tokens: row.liveTokens, budget: shape.budget ?? budget, window };
+  if (row.generation > 0 || context.tokens > context.budget) return null;
+  seen!.list!.shown = true;
+  return { ...(await aboutStored(kept)), unchanged: true, context };
 }
 
 /**
@@ -160,7 +240,8 @@ function seenPlace(
     isNew: false,
   };
   const after = { version, longer: list.held.ofBeginnings.slice(items) };
-  return { target, common, parts, edited: null, isKnown: false, after };
+  const wasShown = seen.list.shown === true && row.generation === 0;
+  return { target, common, parts, edited: null, isKnown: false, after, wasShown };
 }
 
 async function placeOf(

@@ -10,8 +10,8 @@ export interface SeenSession {
   version: string;
   /** Whether a compaction came after the last turn, as `hasMoved` says. */
   moved: boolean;
-  /** The list that stands for the whole log, if a caller has stored one. */
-  list?: { digest: string; items: number } | undefined;
+  /** The list that stands for the whole log, if a caller has stored one. `shown`: the context has its messages, all of them whole. */
+  list?: { digest: string; items: number; shown?: boolean } | undefined;
 }
 
 /** Maximum number of sessions for each pool, some kilobytes each. */

@@ -38,7 +38,7 @@ test('an answer that waits keeps nothing else of its request in memory', async (
   const collect = runInNewContext('gc') as () => void;
   const context = { messages: [], tokens: 1, budget: 1_000, window: 1_000 };
   const client = {
-    sync: () => Promise.resolve({ session: 's', throughSeq: 1, unchanged: true, stored: null, context }),
+    syncSizes: () => Promise.resolve({ session: 's', throughSeq: 1, unchanged: true, stored: null, context }),
     policy: () => Promise.resolve({ policy: {} }),
   };
   const answers = new Answers(1_000_000, () => undefined);

@@ -180,7 +180,7 @@ test.each([
 test('a failure of the database tells the client no address', async () => {
   const away = () =>
     Promise.reject(new PalimpsestError('Store.Unavailable', 'connect ECONNREFUSED 10.1.2.3:5432'));
-  const palimpsest = { ...bench.stack.palimpsest, forTenant: () => ({ sync: away }) };
+  const palimpsest = { ...bench.stack.palimpsest, forTenant: () => ({ syncSizes: away }) };
   const started = await gatewayOf(
     { ...bench.stack, palimpsest: palimpsest as never },
     { upstreams: { scripted: bench.upstream.url }, onFailure: 'refuse' },

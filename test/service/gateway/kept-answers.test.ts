@@ -226,7 +226,7 @@ test('the end of the gateway waits for an answer that is being stored', async ()
   let begun = false;
   const client = bench.stack.palimpsest.forTenant(bench.stack.queuePrefix);
   const slow: Partial<typeof client> = {
-    sync: (request) => client.sync(request),
+    syncSizes: (request) => client.syncSizes(request),
     policy: (request) => client.policy(request),
     appendTurn: async (turn) => {
       begun = true;

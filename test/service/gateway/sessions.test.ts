@@ -406,7 +406,7 @@ describe('the database is away', () => {
   test('a session that takes too long passes as well', async () => {
     const palimpsest = {
       ...bench.stack.palimpsest,
-      forTenant: () => ({ sync: () => new Promise(() => undefined) }),
+      forTenant: () => ({ syncSizes: () => new Promise(() => undefined) }),
     };
     const started = await gatewayOf(
       { ...bench.stack, palimpsest: palimpsest as never },

@@ -90,6 +90,43 @@ const events = fc.constantFrom<Event>('nothing', 'again', 'replaced', 'restarted
 const process = fc.integer({ min: 0, max: 1 });
 const step = fc.record({ turn, event: events, process, parts: fc.integer({ min: 1, max: 6 }) });
 
+test('a list that only grew has the sizes that its context has', async () => {
+  let sessions = 0;
+  let unread = 0;
+  let generations = 0;
+  const grows = fc.record({ turn, event: events, process, isConfigured: fc.boolean() });
+  await fc.assert(
+    fc.asyncProperty(fc.array(grows, { minLength: 10, maxLength: 16 }), async (steps) => {
+      const session = `sizes-${sessions++}`;
+      let list: Item[] = [];
+      for (const { turn: messages, event, process: number, isConfigured } of steps) {
+        const at = [palimpsest, elsewhere][number]!;
+        list = [...list, ...messages];
+        const request = { session, messages: list as SyncRequest['messages'], policy };
+        const { context: sizes, ...grown } = await at.syncSizes(request);
+        const { context, ...read } = await at.sync<Item>(request);
+        expect(read).toMatchObject({ known: list.length, stored: null, throughSeq: grown.throughSeq });
+        const isRead = sizes.messages !== undefined;
+        unread += Number(!isRead);
+        // A compaction may have come between both calls.
+        if (context.generation === 0 && !isRead) {
+          const { tokens, budget, window } = context;
+          expect({ ...sizes, unchanged: grown.unchanged }).toEqual({
+            ...{ tokens, budget, window, unchanged: read.unchanged },
+          });
+        }
+        generations = Math.max(generations, context.generation);
+        if (isConfigured) await palimpsest.configure({ session, policy: { contextWindow: 3_900 } });
+        if (event === 'replaced') list = context.messages;
+        if (event === 'compacted') await palimpsest.settled({ session });
+      }
+    }),
+    { numRuns: sized(5, 20) },
+  );
+  expect(unread).toBeGreaterThan(0);
+  expect(generations).toBeGreaterThan(0);
+});
+
 test('every message is stored once, in order', async () => {
   let sessions = 0;
   let generations = 0;

@@ -431,6 +431,27 @@ test('whether the context is the list', async () => {
   });
 });
 
+test('the context of a list is not read back as long as it has every message of it', async () => {
+  const session = 'sizes';
+  const sizes = async (messages: ChatMessage[], asked: Partial<SyncRequest> = {}) => {
+    const { unchanged, context } = await palimpsest.syncSizes({ session, messages, ...asked });
+    return { unchanged, isRead: context.messages !== undefined };
+  };
+  const list = [user('One.'), assistant('Two.'), user('Three.')];
+  const policy = { contextWindow: 4_000 };
+  expect(await sizes(list, { policy })).toEqual({ unchanged: true, isRead: true });
+  const longer = [...list, assistant('Four.'), user('Five.')];
+  expect(await sizes(longer)).toEqual({ unchanged: true, isRead: false });
+  expect(await sizes([...longer, user('Six.')])).toEqual({ unchanged: true, isRead: false });
+  const edited = [...longer.slice(1), user('Six.'), user('Seven.')];
+  expect(await sizes(edited, { onEdit: 'append' })).toEqual({ unchanged: false, isRead: true });
+  expect(await sizes([...edited, user('Eight.')])).toEqual({ unchanged: false, isRead: true });
+  const other = [user('One.'), assistant('word '.repeat(2_000)), user('Three.')];
+  expect(await sizes(other, { onEdit: 'fork', policy })).toEqual({ unchanged: true, isRead: true });
+  const tooLong = [...other, assistant('word '.repeat(2_000)), user('Five.')];
+  expect(await sizes(tooLong)).toEqual({ unchanged: false, isRead: true });
+});
+
 describe('a list for which the log has other messages', () => {
   const asks: ChatMessage = {
     ...{ role: 'assistant', content: null },
