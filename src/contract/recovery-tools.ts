@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import type { MessageOrigin } from './archive.js';
 import { textOf } from '../conversation/validate.js';
-import { isFailure } from '../errors.js';
+import { type FailureType, isFailure } from '../errors.js';
 import type { PalimpsestClient } from './client.js';
 
 const seq = z.number().int().min(1);
@@ -105,7 +105,7 @@ export type RecoverySource = Pick<PalimpsestClient, 'toolResponse' | 'search' | 
 
 /**
  * Answers one call of the agent. Resolves to the content of its tool message, a JSON object. For a mistake of the model (an
- * unknown tool or id, invalid JSON) the object is `{"error", "hint"}`; other failures, such as `Store.Unavailable`, are thrown.
+ * unknown tool or id, invalid JSON, too long arguments) the object is `{"error", "hint"}`; other failures, such as `Store.Unavailable`, are thrown.
  * `given` has the arguments as the SDK passes them: JSON text, or its value.
  *
  * @example
@@ -121,16 +121,29 @@ export async function callRecoveryTool(
   try {
     return JSON.stringify(await answer(palimpsest, session, name, given));
   } catch (error) {
-    if (error instanceof Mistake) return JSON.stringify({ error: error.message, hint: error.hint });
-    if (!isFailure(error, 'Input.Invalid') && !isFailure(error, 'Store.SessionNotFound')) throw error;
-    return JSON.stringify({
-      error: inWordsOfTools(error.message),
-      hint: inWordsOfTools(error.hint ?? callAgain),
-    });
+    const mistake = mistakeIn(error);
+    if (mistake === null) throw error;
+    return JSON.stringify(mistake);
   }
 }
 
 const callAgain = 'Correct the arguments and call again.';
+
+/** Next steps for a model, which can only read, in place of those for a program that appends. */
+const hintsForReaders: Partial<Record<FailureType, string>> = {
+  'Store.SessionNotFound':
+    'Nothing is stored under this id yet. Use the id of a stored session, if you know one.',
+  'Input.TooLarge': 'Call again with shorter arguments.',
+};
+
+/** The answer to a mistake of the model; null for another failure. */
+export function mistakeIn(error: unknown): { error: string; hint: string } | null {
+  if (error instanceof Mistake) return { error: error.message, hint: error.hint };
+  if (!isFailure(error)) return null;
+  const hint = hintsForReaders[error.type];
+  if (hint === undefined && error.type !== 'Input.Invalid') return null;
+  return { error: inWordsOfTools(error.message), hint: hint ?? inWordsOfTools(error.hint ?? callAgain) };
+}
 
 /** Names of the client's fields, as the arguments of the tools have them. */
 const argumentNames: Readonly<Record<string, string>> = {

@@ -7,7 +7,12 @@ import {
   type Tool,
 } from '@modelcontextprotocol/sdk/types.js';
 import type { PalimpsestClient } from '../contract/client.js';
-import { callRecoveryTool, recoveryTools, type RecoverySource } from '../contract/recovery-tools.js';
+import {
+  callRecoveryTool,
+  mistakeIn,
+  recoveryTools,
+  type RecoverySource,
+} from '../contract/recovery-tools.js';
 import { isFailure } from '../errors.js';
 import { packageVersion } from '../runtime/home.js';
 
@@ -67,6 +72,8 @@ async function called(
     const isError = 'error' in (JSON.parse(text) as object);
     return { content: [{ type: 'text', text }], isError };
   } catch (error) {
+    const mistake = mistakeIn(error);
+    if (mistake !== null) return failed(mistake.error, mistake.hint);
     if (!isFailure(error)) throw error;
     return failed(`${error.type}: ${error.message}`, error.hint);
   }

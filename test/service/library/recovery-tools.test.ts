@@ -8,6 +8,7 @@ import {
   type RecoverySource,
 } from '../../../src/contract/recovery-tools.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
+import { PalimpsestError } from '../../../src/errors.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { expand } from '../../../src/store/reading/replay.js';
 import { openPool } from '../../support/pool.js';
@@ -174,6 +175,18 @@ describe('the tools of the agent', () => {
       expect(answer).toEqual({ error: expect.stringMatching(error), hint: expect.any(String) });
       expect(JSON.stringify(answer)).not.toMatch(/seq\b|callId/i);
     }
+    // The client's own hints are for a program that appends.
+    const unknown = await ask({ ...ids, session: 'unknown' }, 'search_history', '{"query":"x"}');
+    expect(unknown).toEqual({
+      error: expect.stringMatching(/no session unknown/),
+      hint: expect.stringMatching(/^Nothing is stored under this id/),
+    });
+    const large = new PalimpsestError('Input.TooLarge', 'The body has more than 9 bytes.', {
+      hint: 'Send parts.',
+    });
+    const full: RecoverySource = { ...sourceOf(ids.tenant), search: () => Promise.reject(large) };
+    const refused = await callRecoveryTool(full, ids.session, 'search_history', '{"query":"x"}');
+    expect(JSON.parse(refused)).toEqual({ error: large.message, hint: 'Call again with shorter arguments.' });
     const away = openPool('postgresql://nobody@127.0.0.1:1/none');
     const broken: RecoverySource = { ...sourceOf(ids.tenant), search: (of) => search(away, ids, of) };
     await expect(

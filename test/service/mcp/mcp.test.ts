@@ -111,6 +111,13 @@ describe('the tools', () => {
         isError: true,
         json: { error: expect.any(String) },
       });
+    const unknown = await called(await inMemory({ source, session: 'unknown' }), 'search_history', {
+      query: 'x',
+    });
+    expect(unknown).toMatchObject({
+      isError: true,
+      json: { hint: expect.stringMatching(/^Nothing is stored under this id/) },
+    });
     const away = () => Promise.reject(new PalimpsestError('Store.Unavailable', 'no database'));
     const gone = { search: away, expand: away, toolResponse: away, status: away };
     const settings: McpSettings = { source: () => Promise.resolve(gone), session };
