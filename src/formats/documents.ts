@@ -6,37 +6,13 @@ import { closeItems } from './close.js';
 import { envelope, envelopeOf, listsOf } from './envelope.js';
 import { refuseForeign } from './native.js';
 import { formatNames, type FormatName } from '../conversation/format-names.js';
-import { formatOf, formats } from './index.js';
+import { candidates, formatOf, opens } from './index.js';
 import { type FileLayout, type Format, ItemReader, type Opened } from './format.js';
 
 /** A file of conversations: its format and its items. */
 export interface OpenedDocument extends Opened {
   format: FormatName;
 }
-
-/** Agent logs are unmistakable and come first; request formats with distinctive field names come before the others. */
-const mostSpecificFirst: readonly FormatName[] = [
-  'claude-code',
-  'codex',
-  'gemini-cli',
-  'chatgpt',
-  'google-adk',
-  'cline',
-  'openhands',
-  'swe-agent',
-  'deer-flow',
-  'openai-agents',
-  'langchain',
-  'ai-sdk',
-  'openai-responses',
-  'gemini',
-  'anthropic',
-  'openai-chat',
-];
-
-const candidates: readonly Format[] = mostSpecificFirst.flatMap(
-  (name) => formats.find((format) => format.name === name) ?? [],
-);
 
 /**
  * Returns the items of a parsed file. With `lines`, `value` is the array of the values of its lines. Without a format, each is
@@ -118,14 +94,6 @@ export interface LineKind {
 
 /** Classifies one line of a file; returns null if no format recognises it. */
 export function classifyLine(value: Json): LineKind | null {
-  const opens = (format: Format, document: Json, layout: FileLayout): boolean => {
-    try {
-      return (format.open?.(document, layout) ?? null) !== null;
-    } catch (error) {
-      if (isFailure(error, 'Input.Invalid')) return true; // of this format, but without a message
-      throw error;
-    }
-  };
   for (const format of candidates) {
     if (opens(format, [value], 'lines')) return { format: format.name, kind: 'item' };
     if (opens(format, value, 'document')) return { format: format.name, kind: 'session' };

@@ -1,8 +1,10 @@
-import { invalid } from '../errors.js';
-import type { Format, RequestFormat } from './format.js';
+import type { Json } from '../conversation/message.js';
+import { invalid, isFailure } from '../errors.js';
+import type { FileLayout, Format, RequestFormat } from './format.js';
 import {
   type ContextFormat,
   contextFormats,
+  type FormatName,
   formatNames,
   type LogFormat,
 } from '../conversation/format-names.js';
@@ -47,6 +49,41 @@ const logs: Record<LogFormat, Format> = {
 
 /** The formats in which sessions may be written. */
 export const formats: readonly Format[] = [...Object.values(requestFormats), ...Object.values(logs)];
+
+/** Agent logs are unmistakable and come first; request formats with distinctive field names come before the others. */
+const mostSpecificFirst: readonly FormatName[] = [
+  'claude-code',
+  'codex',
+  'gemini-cli',
+  'chatgpt',
+  'google-adk',
+  'cline',
+  'openhands',
+  'swe-agent',
+  'deer-flow',
+  'openai-agents',
+  'langchain',
+  'ai-sdk',
+  'openai-responses',
+  'gemini',
+  'anthropic',
+  'openai-chat',
+];
+
+/** The formats in the order in which an unknown file is tried. */
+export const candidates: readonly Format[] = mostSpecificFirst.flatMap(
+  (name) => formats.find((format) => format.name === name) ?? [],
+);
+
+/** Whether a parsed file is one of this format. */
+export function opens(format: Format, document: Json, layout: FileLayout): boolean {
+  try {
+    return (format.open?.(document, layout) ?? null) !== null;
+  } catch (error) {
+    if (isFailure(error, 'Input.Invalid')) return true; // of this format, but without a message
+    throw error;
+  }
+}
 
 /** Throws `Input.Invalid`, which names the known formats. */
 export function formatOf(name: string): Format {

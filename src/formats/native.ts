@@ -15,12 +15,12 @@ import {
 } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/json.js';
 import { metaOf, nativeField } from '../conversation/validate.js';
-import { invalid } from '../errors.js';
+import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { type Fields, isFields } from './content.js';
 import { withoutEnvelope } from './envelope.js';
-import type { ShownUnit, Unit } from './format.js';
-import { contextFormatOf, formatOf } from './index.js';
+import type { Format, ShownUnit, Unit } from './format.js';
+import { candidates, contextFormatOf, formatOf, opens } from './index.js';
 import { timeOf } from './openai-chat.js';
 
 /** Messages in their logged form, and the time of each in ISO 8601, or null if the input has none. */
@@ -40,10 +40,27 @@ export function readNative(value: unknown, format: FormatName, path = 'messages'
 export function readPlain(value: readonly Json[], format: FormatName, path = 'messages'): LoggedTurn {
   const adapter = formatOf(format);
   refuseForeign(value, format, path);
-  const units = adapter.normalize(value, path);
+  const units = unitsOf(value, adapter, path);
   const times = units.flatMap(({ messages, times }) => messages.map((_, index) => times?.[index] ?? null));
   return { messages: withNative(units, format), times };
 }
+
+/** Names the format that the messages of a session without a `format` seem to have, if they are refused. */
+function unitsOf(value: readonly Json[], adapter: Format, path: string): Unit[] {
+  try {
+    return adapter.normalize(value, path);
+  } catch (error) {
+    if (adapter.name !== 'openai-chat' || !isFailure(error, 'Input.Invalid')) throw error;
+    const seeming = candidates.find((format) => opens(format, [...value], 'document'))?.name ?? adapter.name;
+    if (seeming === adapter.name) throw error;
+    const { message, path: at, details } = error;
+    const hint = `The messages look like the format ${seeming}. ${beginWith(seeming)}`;
+    throw new PalimpsestError('Input.Invalid', message, { path: at, hint, details, cause: error });
+  }
+}
+
+const beginWith = (format: FormatName): string =>
+  `The first turn names the format of its session: begin a session with \`format: '${format}'\`, or convert the messages.`;
 
 /** Returns the messages of units; each unit's first message holds the unit's items. A chat message needs no items. */
 function withNative(units: readonly Unit[], format: FormatName): ChatMessage[] {
@@ -242,7 +259,7 @@ export function refuseForeign(items: readonly Json[], format: FormatName, path: 
     throw invalid(
       `${at} is a message in the format ${look.format}, not ${format}.`,
       `${at}.${look.field}`,
-      `A session keeps the format of its first turn: convert the message, or start a session in the format ${look.format}.`,
+      beginWith(look.format),
     );
   });
 }
