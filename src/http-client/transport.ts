@@ -200,7 +200,11 @@ export class Transport {
 function baseOf(url: string, from: string): string {
   const read = typeof url === 'string' && URL.canParse(url) ? new URL(url) : null;
   if (!read || !['http:', 'https:'].includes(read.protocol))
-    throw invalid(`${from} is not an http(s) URL`, from, 'e.g. http://127.0.0.1:7280');
+    throw invalid(
+      `${from} is not an http(s) URL such as http://127.0.0.1:7280`,
+      from,
+      'Begin it with http:// or https://, then host and port.',
+    );
   if (read.username !== '' || read.password !== '')
     throw invalid(`${from} contains a name or password`, from, 'Give the tenant’s token as `token`.');
   return read.origin + read.pathname.replace(/(?<!\/)\/+$/, '');

@@ -240,7 +240,7 @@ function withPath(error: PalimpsestError, message: string, path: string | undefi
 function withHint(error: PalimpsestError): PalimpsestError {
   if (error.hint !== undefined) return error;
   const { type, message, path, details, cause } = error;
-  const hint = 'Correct the session there, or omit it; the other sessions are still read.';
+  const hint = 'Correct the session there, and import it again: nothing is stored twice.';
   return new PalimpsestError(type, message, { path, hint, details, cause });
 }
 

@@ -23,11 +23,15 @@ export function apiOf({ url, token, ...globals }: Globals): { url: string; token
   if (!URL.canParse(address) || !/^https?:$/.test(new URL(address).protocol))
     throw url === undefined
       ? invalid(
-          `PALIMPSEST_URL is not an http(s) URL: ${address}`,
+          `PALIMPSEST_URL is not an http(s) URL such as http://127.0.0.1:7280: ${address}`,
           'PALIMPSEST_URL',
-          'Write e.g. http://127.0.0.1:7280, or unset it.',
+          'Begin it with http:// or https://, or unset it.',
         )
-      : invalid(`--url is not an http(s) URL: ${address}`, '--url', 'e.g. --url http://127.0.0.1:7280');
+      : invalid(
+          `--url is not an http(s) URL such as http://127.0.0.1:7280: ${address}`,
+          '--url',
+          'Begin it with http:// or https://, then host and port.',
+        );
   if (globals.tenant !== undefined)
     throw invalid('Over HTTP the token names the tenant.', '--tenant', 'Leave --tenant out.');
   const bearer = token ?? (process.env.PALIMPSEST_TOKEN || undefined);

@@ -1,4 +1,5 @@
 import type { CompactionOutcome } from '../../contract/compactions.js';
+import type { PalimpsestClient } from '../../contract/client.js';
 import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import { wholeNumber } from '../terminal/numbers.js';
 import { exitCodes, type Run } from '../command/run.js';
@@ -62,10 +63,26 @@ function addResummarize(group: CommandGroup): void {
       },
       async (run, args, { exitCode }) => {
         const session = argument(args, 0, 'session');
-        return outcome(run, session, await (await run.client()).resummarize({ session }), exitCode);
+        const client = await run.client();
+        const done = await client.resummarize({ session });
+        if (done === null && !run.json && (await isByRule(client, session))) {
+          await run.out.paragraph(
+            `${session}: the extraction rules wrote the summary, and no model could be asked: the worker has no ` +
+              'OPENAI_API_KEY, or the policy or its limits allow no model.',
+          );
+          return exitCode ? exitCodes.nothing : exitCodes.done;
+        }
+        return outcome(run, session, done, exitCode);
       },
     )
     .option('--exit-code', 'exit with 3 if there was nothing to do');
+}
+
+/** Whether the newest summary has texts of the fallback. */
+async function isByRule(client: PalimpsestClient, session: string): Promise<boolean> {
+  const summaries = (await client.compactions({ session })).filter(({ method }) => method !== 'none');
+  const newest = summaries.at(-1);
+  return newest !== undefined && (newest.method === 'extractive' || newest.chunksByRule > 0);
 }
 
 async function outcome(

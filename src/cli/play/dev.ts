@@ -197,7 +197,8 @@ class DevSession {
       const outcome = `${this.succeeded} succeeded, ${this.failed} failed`;
       this.screen.line(`${plural(reads.length, 'session')} in ${seconds(Date.now() - started)}: ${outcome}`);
     }
-    for (const line of rewriteLines(this.extractive, { staysUp: !this.leaves })) this.screen.line(line);
+    for (const line of rewriteLines(this.extractive, { staysUp: !this.leaves, tenant: this.flags.tenant }))
+      this.screen.line(line);
     if (interrupted) this.screen.line('interrupted; the next start continues where this one stopped');
   }
 
@@ -282,8 +283,9 @@ class DevSession {
 
   private async stay(stack: Stack): Promise<void> {
     const { signal } = this.controller;
+    const { tenant } = this.flags;
     this.screen.line();
-    for (const line of nextSteps(stack, this.shown, this.config)) this.screen.line(line);
+    for (const line of nextSteps(stack, { session: this.shown, tenant }, this.config)) this.screen.line(line);
     // A pending promise alone does not keep the process alive if the worker stops polling.
     const alive = setInterval(() => {}, 60_000);
     await new Promise<void>((resolve) => {

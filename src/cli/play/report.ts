@@ -137,16 +137,19 @@ export function keepsExtractive({ storedTurns, compactions }: PlayedSession): bo
   return storedTurns > 0 && summaries.at(-1)?.method === 'extractive';
 }
 
+const tenantOption = (tenant: string | undefined): string =>
+  tenant === undefined ? '' : ` --tenant ${tenant}`;
+
 /** How a model gets to write the summaries of sessions that were played without one. */
 export function rewriteLines(
   sessions: readonly string[],
-  { staysUp }: { staysUp: boolean },
+  { staysUp, tenant }: { staysUp: boolean; tenant?: string | undefined },
   env: NodeJS.ProcessEnv = process.env,
 ): string[] {
   const [first, ...others] = sessions;
   if (first === undefined) return [];
   const which = others.length === 0 ? 'The session keeps' : `${plural(sessions.length, 'session')} keep`;
-  const command = `${programName(env)} resummarize ${others.length === 0 ? first : 'SESSION'}`;
+  const command = `${programName(env)} resummarize ${others.length === 0 ? first : 'SESSION'}${tenantOption(tenant)}`;
   return [
     `${which} the summaries of an earlier start, written by rule. To see the model's:`,
     `  ${command}${staysUp ? '' : '   (beside a start without --once and --json)'}`,
@@ -185,7 +188,7 @@ export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
 /** The last lines of `dev`: addresses of the servers, and how to connect from code. */
 export function nextSteps(
   { uiUrl, apiUrl }: Pick<Stack, 'uiUrl' | 'apiUrl'>,
-  session = 'SESSION',
+  { session = 'SESSION', tenant }: { session?: string | undefined; tenant?: string | undefined },
   { databaseUrl, temporal, dataDir, api }: Pick<Config, 'databaseUrl' | 'temporal' | 'dataDir' | 'api'>,
   env: NodeJS.ProcessEnv = process.env,
 ): string[] {
@@ -193,12 +196,14 @@ export function nextSteps(
   const path = `/v1/sessions/${encodeURIComponent(session)}/context`;
   const named = databaseUrl !== undefined && temporal.address !== undefined;
   const elsewhere = named ? 'the same DATABASE_URL and TEMPORAL_ADDRESS' : `PALIMPSEST_DATA=${dataDir}`;
-  const over = `{ url: '${apiUrl}'${api.tokens.length > 0 ? ', token' : ''} }`;
+  const asksToken = api.tokens.length > 0 || tenant !== undefined;
+  const over = `{ url: '${apiUrl}'${asksToken ? ', token' : ''} }`;
+  const header = asksToken ? ' -H "authorization: Bearer $PALIMPSEST_TOKEN"' : '';
   return [
     'The servers stay up until Ctrl-C. From your code:',
     "  import { Palimpsest } from 'palimpsest';",
-    '  const palimpsest = await Palimpsest.connect();',
-    `  In this folder it needs no options; elsewhere set ${elsewhere}.`,
+    `  const palimpsest = await Palimpsest.connect(${tenant === undefined ? '' : `{ tenant: '${tenant}' }`});`,
+    `  In this folder it needs no ${tenant === undefined ? '' : 'other '}options; elsewhere set ${elsewhere}.`,
     ...(apiUrl === null
       ? []
       : [
@@ -207,8 +212,8 @@ export function nextSteps(
         ]),
     'Look around:',
     ...(uiUrl === null ? [] : [`  ${uiUrl}`]),
-    ...(apiUrl === null ? [] : [`  curl ${apiUrl}${path}`]),
-    `  ${program} status ${session}`,
+    ...(apiUrl === null ? [] : [`  curl ${apiUrl}${path}${header}`]),
+    `  ${program} status ${session}${tenantOption(tenant)}`,
     `  ${program} --help`,
   ];
 }
