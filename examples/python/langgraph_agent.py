@@ -6,6 +6,7 @@ python langgraph_agent.py THREAD [POLICY], for example: python langgraph_agent.p
 import json
 import os
 import sys
+from functools import partial
 
 from langchain_core.messages import RemoveMessage, messages_from_dict, messages_to_dict
 from langchain_core.runnables import RunnableConfig
@@ -39,6 +40,7 @@ def recovery_tool(definition):
 
 tools = [order_status, *map(recovery_tool, recovery_tools)]
 reserved = 4_096
+room = {"reservedOutputTokens": reserved, "overhead": {"tools": [convert_to_openai_tool(tool) for tool in tools]}}
 model = ChatOpenAI(model="gpt-4o", max_tokens=reserved).bind_tools(tools)
 
 
@@ -49,32 +51,34 @@ def usage_of(messages):
     return usage and {"inputTokens": usage["input_tokens"], "outputTokens": usage["output_tokens"]}
 
 
-def agent(policy, checkpointer):
-    def fit(state, config):
-        """Puts the context in place of the state's messages, which then stay as small as the context."""
-        session = config["configurable"]["thread_id"]
-        fields = {"format": "langchain", "policy": policy, "onEdit": "fork"}
-        if usage := usage_of(state["messages"]):
-            fields["usage"] = usage
-        context = palimpsest.sync(session, messages_to_dict(state["messages"]), **fields)
-        return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *messages_from_dict(context)]}
+def fit(state, config, policy):
+    """Puts the context in place of the state's messages, which then stay as small as the context."""
+    session = config["configurable"]["thread_id"]
+    fields = {"format": "langchain", "policy": policy, "onEdit": "fork"}
+    if usage := usage_of(state["messages"]):
+        fields["usage"] = usage
+    context = palimpsest.sync(session, messages_to_dict(state["messages"]), **fields)
+    return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *messages_from_dict(context)]}
 
+
+def store(state, config, policy):
+    """Stores the last answer."""
+    try:
+        return fit(state, config, policy)
+    except (Failure, OSError) as failure:
+        # The caller gets the answer all the same: the next `sync` stores it.
+        print(failure, file=sys.stderr)
+
+
+def agent(policy, checkpointer):
     def ask(state):
         return {"messages": [model.invoke(state["messages"])]}
 
-    def store(state, config):
-        """Stores the last answer."""
-        try:
-            return fit(state, config)
-        except (Failure, OSError) as failure:
-            # The caller gets the answer all the same: the next `sync` stores it.
-            print(failure, file=sys.stderr)
-
     graph = StateGraph(MessagesState)
-    graph.add_node("fit", fit)
+    graph.add_node("fit", partial(fit, policy=policy))
     graph.add_node("ask", ask)
     graph.add_node("tools", ToolNode(tools))
-    graph.add_node("store", store)
+    graph.add_node("store", partial(store, policy=policy))
     graph.add_edge(START, "fit")
     graph.add_edge("fit", "ask")
     graph.add_conditional_edges("ask", tools_condition, {"tools": "tools", "__end__": "store"})
@@ -102,8 +106,7 @@ def prune(checkpointer, thread):
 
 
 def main(thread, policy='{"model": "gpt-4o"}'):
-    overhead = {"tools": [convert_to_openai_tool(tool) for tool in tools]}
-    policy = {"reservedOutputTokens": reserved, "overhead": overhead, **json.loads(policy)}
+    policy = {**room, **json.loads(policy)}
     config = {"configurable": {"thread_id": thread}}
     with SqliteSaver.from_conn_string(os.environ.get("CHECKPOINTS", "checkpoints.sqlite")) as checkpointer:
         graph = agent(policy, checkpointer)

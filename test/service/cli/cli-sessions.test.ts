@@ -223,6 +223,20 @@ describe('commands that change', () => {
     expect(await cli.json(['resummarize', 'by-hand'])).toBeNull();
   });
 
+  test('resummarize says that no model could be asked', async () => {
+    const session = 'by-rule';
+    const policy = { ...smallPolicy, summary: { method: 'extractive' as const } };
+    for (const [index, messages] of dialogue(8, 100).entries())
+      await stack.palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, policy });
+    await stack.palimpsest.compact({ session });
+    const { stdout, code } = await cli.run(['resummarize', session]);
+    expect(stdout.replaceAll(/\s+/g, ' ')).toContain('by-rule: the extraction rules wrote the summary');
+    expect(code).toBe(0);
+    expect(await cli.run(['resummarize', session, '--exit-code'])).toMatchObject({ code: 3 });
+    expect(await cli.json(['resummarize', session])).toBeNull();
+    expect((await cli.run(['resummarize', 'short'])).stdout).toContain('nothing to do');
+  });
+
   test('restore and fork', async () => {
     await fill('undo', 8);
     await stack.palimpsest.compact({ session: 'undo' });
