@@ -371,7 +371,7 @@ function listEdited(
   session: string,
   list: List,
   { commonSeq, lastSeq, common, nearer }: Edited & { common: Common; nearer?: ComparedBranch | undefined },
-  hint = "Send the whole list, or say with onEdit what an edited list means: 'fork' or 'append'.",
+  hint = "Send the whole list, or say with onEdit what an edited list means: 'fork' or 'append'. Or read the context with sync of an empty list, and send it with your new messages.",
 ): PalimpsestError {
   return new PalimpsestError(
     'Store.ListEdited',

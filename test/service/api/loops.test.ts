@@ -118,6 +118,37 @@ test('the first call takes address and token from the environment, and needs no 
   expect((await server.stack.palimpsest.status({ session: 'ticket-4711' })).session).toBe('ticket-4711');
 });
 
+test.each(['OpenAI chat completions', 'OpenAI Responses', 'Anthropic'])(
+  '%s: an answer is stored although another process has added to the session meanwhile',
+  async (heading) => {
+    const session = `${heading} beside another`;
+    const provider = await startAgentProvider(window, () => [['get_tool_response', { call_id: 'none' }]]);
+    const other = { role: 'user', content: 'From another process.' };
+    try {
+      const { answer } = await loopOf(heading, provider.url);
+      const client = await connect();
+      const beside = Object.create(client, {
+        sync: {
+          value: async (request: Parameters<HttpPalimpsest['sync']>[0]) => {
+            if (JSON.stringify(request.messages.slice(-1)).includes('Answer 1.')) {
+              const { context } = await client.sync<Json>({ session, messages: [] });
+              await client.sync<Json>({ session, messages: [...context.messages, other] });
+            }
+            return client.sync(request);
+          },
+        },
+      }) as HttpPalimpsest;
+      const { held } = await answer(beside, session, [], 'Question 1');
+      await answer(client, session, held, 'Question 2');
+      const said = JSON.stringify(await storedItems(client, session));
+      const texts = [...said.matchAll(/"((?:Question|From|Answer)[^"]*)"/g)].map(([, text]) => text);
+      expect(texts).toEqual(['Question 1', other.content, 'Answer 1.', 'Question 2', 'Answer 2.']);
+    } finally {
+      await provider.close();
+    }
+  },
+);
+
 describe('a process that ends in the middle of a turn', () => {
   type Restart = Pick<Loop, 'answer'> & {
     heldBy(client: HttpPalimpsest, session: string): Promise<Held>;
