@@ -261,7 +261,7 @@ async function headPart(
 
 /**
  * Indexes of the items from a place on that the log does not have after it. Two neighbours are those of the log if they have the
- * same order there, and one item is if it has the same id.
+ * same order there, and one item is if it has the same id, also in another order: of runs at the same time, each has its own.
  */
 export async function missingItems(
   { pool }: Connections,
@@ -281,7 +281,8 @@ export async function missingItems(
   for (let index = from; index < items.length;) {
     const place = places.find(ofItems[index]!, ids[index]!, ofItems[index + 1], next);
     if (place === null || !isThere(index, place)) {
-      missing.push(index++);
+      if (!places.have(ofItems[index]!, ids[index]!)) missing.push(index);
+      index++;
       continue;
     }
     for (next = place; isThere(index, next); next++) index++;
@@ -304,6 +305,10 @@ class Places {
     const places = this.#places.get(key);
     if (places) places.push(place);
     else this.#places.set(key, [place]);
+  }
+
+  have(digest: string, id: string | null): boolean {
+    return id !== null && this.#places.has(`${digest} id ${id}`);
   }
 
   /** The first of them from `from` on. */

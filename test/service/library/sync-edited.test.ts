@@ -341,6 +341,15 @@ describe("with onEdit 'append'", () => {
     ]);
   });
 
+  test('messages that the log has under their ids in another order are not appended again', async () => {
+    const session = 'append-order';
+    const human = (id: string): Json => ({ type: 'human', data: { id, content: `Message ${id}.` } });
+    const sent = (ids: string) =>
+      palimpsest.sync({ session, format: 'langchain', messages: [...ids].map(human), onEdit: 'append' });
+    for (const ids of ['ab', 'abc', 'abde', 'adebf', 'adebf']) await sent(ids);
+    expect(await replayed(session)).toEqual([...'abcdef'].map(human));
+  });
+
   test('all of many writers at once are stored', async () => {
     const session = 'append-at-once';
     await sync(session, [user('Begin.')]);
