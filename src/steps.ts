@@ -16,15 +16,31 @@ export function atOnce<Result>(steps: Steps<Result>): Result {
   }
 }
 
-/** Lets other work run between two slices. Rejects with the signal's reason once it is aborted. */
+/** Start of the slice of this turn of the event loop; null until sliced work runs in it. */
+let began: number | null = null;
+
+/** The turns that waiting work has asked for: one turn has the slice of one. */
+let turns: Promise<unknown> = Promise.resolve();
+
+function isOver(): boolean {
+  if (began === null) {
+    began = performance.now();
+    setImmediate(() => (began = null));
+  }
+  return performance.now() - began >= sliceMs;
+}
+
+/**
+ * Lets other work run between two slices. All work in slices shares one slice per turn of the event loop. Rejects with the signal's
+ * reason once it is aborted.
+ */
 export async function inSlices<Result>(steps: Steps<Result>, signal?: AbortSignal): Promise<Result> {
-  let since = performance.now();
   for (;;) {
     const step = steps.next();
     if (step.done) return step.value;
-    if (performance.now() - since < sliceMs) continue;
-    await nextTurn();
+    if (!isOver()) continue;
+    await (turns = turns.then(() => nextTurn()));
     signal?.throwIfAborted();
-    since = performance.now();
+    began = null;
   }
 }
