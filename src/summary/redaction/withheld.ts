@@ -21,7 +21,10 @@ export function* withoutSecrets(messages: readonly LoggedMessage[], redact: Reda
     messages.map(({ message }) => message),
     redact,
   );
-  return messages.map((logged, index) => ({ ...logged, message: shown[index] ?? logged.message }));
+  return messages.map((logged, index) => {
+    const message = shown[index] ?? logged.message;
+    return message === logged.message ? logged : { ...logged, message };
+  });
 }
 
 export function* redactedMessages(messages: readonly ChatMessage[], redact: Redact): Steps<ChatMessage[]> {
@@ -30,22 +33,22 @@ export function* redactedMessages(messages: readonly ChatMessage[], redact: Reda
   return shown;
 }
 
+/** The value itself if it has no secret. */
 function* redactedValue(value: unknown, redact: Redact): Steps<unknown> {
+  yield;
   if (typeof value === 'string') return yield* redacting(redact, value);
   if (typeof value !== 'object' || value === null) return value;
-  if (Array.isArray(value)) {
-    const items: unknown[] = [];
-    for (const item of value) items.push(yield* redactedValue(item, redact));
-    return items;
+  let changed = false;
+  const shown: [string, unknown][] = [];
+  for (const [field, inner] of Object.entries(value)) {
+    if (inner === undefined) continue;
+    const isLink = !Array.isArray(value) && typeof inner === 'string' && links.has(field);
+    const safe = isLink ? inner : yield* redactedValue(inner, redact);
+    changed ||= safe !== inner;
+    shown.push([field, safe]);
   }
-  const fields: [string, unknown][] = [];
-  for (const [field, inner] of Object.entries(value))
-    if (inner !== undefined)
-      fields.push([
-        field,
-        typeof inner === 'string' && links.has(field) ? inner : yield* redactedValue(inner, redact),
-      ]);
-  return Object.fromEntries(fields);
+  if (!changed) return value;
+  return Array.isArray(value) ? shown.map(([, item]) => item) : Object.fromEntries(shown);
 }
 
 /** The messages as a summarizer may read them; chunks are made from these. */
@@ -64,7 +67,5 @@ export function* redactedIn(
 ): Steps<LoggedMessage[]> {
   if (policy.redact === null) return [];
   const shown = yield* withoutSecrets(messages, redact);
-  return messages.filter(
-    ({ message }, index) => JSON.stringify(message) !== JSON.stringify(shown[index]!.message),
-  );
+  return messages.filter((logged, index) => shown[index] !== logged);
 }
