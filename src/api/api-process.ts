@@ -5,6 +5,7 @@ import { Metrics, type RequestFigures } from '../process/metrics.js';
 import { Palimpsest } from '../library/palimpsest.js';
 import type { Database } from '../process/servers.js';
 import type { TemporalSettings } from '../temporal/connection.js';
+import { preloadTokenizer } from '../tokens/counter.js';
 
 /**
  * Runs a process that serves the API, with logs, `/metrics`, and a shutdown that lets requests finish. Returns when
@@ -41,6 +42,7 @@ export async function runApiProcess(
     metrics.inFlight(() => loadOf(api, palimpsest));
     const tenants = new Set(config.api.tokens.map(({ tenant }) => tenant)).size;
     log.info({ address: api.address, tenants }, 'API is listening');
+    preloadTokenizer();
     await new Promise<void>((resolve) => {
       if (signal.aborted) resolve();
       signal.addEventListener('abort', () => resolve(), { once: true });

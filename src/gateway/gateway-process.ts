@@ -8,6 +8,7 @@ import { type Readiness, startStatusServer, type StatusServer } from '../process
 import type { Database } from '../process/servers.js';
 import type { TokenAccess } from '../store/tokens/tokens.js';
 import type { TemporalSettings } from '../temporal/connection.js';
+import { preloadTokenizer } from '../tokens/counter.js';
 import { startGateway } from './server.js';
 import type { GatewayClient, GatewayService } from './settings.js';
 
@@ -44,6 +45,7 @@ export async function runGatewayProcess(
     if (address !== undefined) status = await serveStatus(address, service, metrics, signal);
     const upstreams = Object.keys(config.gateway.upstreams);
     log.info({ address: gateway.address, upstreams, status: status?.url }, 'gateway is listening');
+    preloadTokenizer();
     await new Promise<void>((resolve) => {
       if (signal.aborted) resolve();
       signal.addEventListener('abort', () => resolve(), { once: true });

@@ -5,6 +5,7 @@ import { Metrics } from '../process/metrics.js';
 import { startStatusServer, type StatusServer } from '../process/readiness.js';
 import type { Database } from '../process/servers.js';
 import type { TemporalSettings } from '../temporal/connection.js';
+import { preloadTokenizer } from '../tokens/counter.js';
 import { installRuntime } from './runtime.js';
 import { startWorker, type RunningWorker, type WorkerSettings } from './worker.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
@@ -45,6 +46,7 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
     const { address, namespace } = temporal;
     const { queuePrefix } = config;
     log.info({ address, namespace, roles, queuePrefix, status: status?.url }, 'worker is polling');
+    preloadTokenizer();
     if (signal.aborted) stop();
     else signal.addEventListener('abort', stop, { once: true });
     await running.finished;
