@@ -1,6 +1,7 @@
 /** Cases of reductions without a model: of tool results, call arguments and reasoning. */
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { commitReductions } from '../../src/context/reductions/retention.js';
+import { atOnce } from '../../src/steps.js';
 import type { Retention } from '../../src/policy/reduce-schema.js';
 import type { PeerCase } from './case.js';
 import { blank, groupsOf, type Outcome } from './outcome.js';
@@ -35,7 +36,7 @@ export async function pruned(peer: PeerCase): Promise<Outcome> {
     tokensBefore: total * scale,
     what: 'policy' as const,
   };
-  const fit = commitReductions(before, options, counter);
+  const fit = atOnce(commitReductions(before, options, counter));
   return {
     ...blank(peer),
     conversation,
@@ -43,7 +44,7 @@ export async function pruned(peer: PeerCase): Promise<Outcome> {
     before,
     after: due ? fit.view : before,
     reduced: due ? fit.reductions.length : 0,
-    reducedAgain: commitReductions(fit.view, options, counter).reductions.length,
+    reducedAgain: atOnce(commitReductions(fit.view, options, counter)).reductions.length,
     triggered: false,
   };
 }

@@ -1,7 +1,8 @@
-import { buildView } from '../../context/view/view.js';
+import { viewing } from '../../context/view/view.js';
 import { largeMessages } from '../../context/reductions/large-message.js';
 import type { MessageMeta } from '../../conversation/message.js';
 import { renderMessage } from '../../conversation/render.js';
+import { inSlices } from '../../steps.js';
 import {
   cutChunks,
   MESSAGE_LABEL_TOKENS,
@@ -81,7 +82,7 @@ export async function messagesToSummarize(planning: Planning, throughSeq: number
   const source = await reads.source();
   const seen = seenThrough(state);
   const tail = source.tail.filter(({ seq }) => seq > throughSeq && seq <= seen);
-  const view = buildView({ ...source, tail, metas: undefined }, counter);
+  const view = await inSlices(viewing({ ...source, tail, metas: undefined }, counter));
   const large = largeMessages(view, messageTokens, policy);
   return Promise.all(
     large.map(async ({ seq, tokens }) => {

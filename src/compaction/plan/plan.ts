@@ -1,12 +1,13 @@
 /** Plans one compaction (cut, chunks and reductions), or gives the reason why there is nothing to do. */
 import { mostCarried } from '../../context/reductions/newest-user.js';
 import { commitReductions, leastAfterPolicy } from '../../context/reductions/retention.js';
-import { buildView } from '../../context/view/view.js';
+import { sizeOf, viewing } from '../../context/view/view.js';
 import { invalid } from '../../errors.js';
 import { estimateCost } from '../../limits/economics.js';
 import { eagerSizes, isTriggered, type Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/defaults.js';
 import type { Prices } from '../../policy/schema.js';
+import { inSlices } from '../../steps.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';
 import { chunksToRead, messagesToSummarize, mostEvictable, readAgain } from './chunks.js';
@@ -358,12 +359,12 @@ async function tokensReducedBy(
   { policy, limits, counter, reads, triggered }: Planning,
 ): Promise<{ before: number; after: number }> {
   const source = await reads.source();
-  const standing = buildView(source, counter);
-  const before = standing.reduce((sum, item) => sum + item.tokens, 0);
-  const view = what === 'all' ? buildView({ ...source, reductions: [] }, counter) : standing;
+  const standing = await inSlices(viewing(source, counter));
+  const before = sizeOf(standing);
+  const view = what === 'all' ? await inSlices(viewing({ ...source, reductions: [] }, counter)) : standing;
   const options = { policy, limits, tokensBefore: before };
   const hopeless = what === 'policy' && triggered && leastAfterPolicy(view, options) > limits.contextTarget;
   if (hopeless) return { before, after: before };
-  const { tokens } = commitReductions(view, { ...options, what }, counter);
+  const { tokens } = await inSlices(commitReductions(view, { ...options, what }, counter));
   return { before, after: tokens };
 }

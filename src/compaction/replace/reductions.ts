@@ -1,26 +1,33 @@
 /** The reductions of a context after a commit. */
 import {
-  buildView,
   type Head,
   type Reduction,
   sizeBeyond,
   sizeOf,
   type ViewItem,
+  viewing,
 } from '../../context/view/view.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import type { Limits } from '../../limits/limits.js';
 import { summarizedMessage } from '../../context/reductions/large-message.js';
 import { commitReductions } from '../../context/reductions/retention.js';
+import type { Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import type { ReplacementInput } from './input.js';
 
+/** A context and the reductions in it. */
+export interface Reduced {
+  reductions: Reduction[];
+  view: ViewItem[];
+}
+
 /** The reductions in force with this head: existing reductions that still apply, and new reductions of the policy. */
-export function reductionsFor(
+export function* reductionsFor(
   { plan, written, policy, limits, source, counter }: ReplacementInput,
   kept: LoggedMessage[],
   head: Head | null,
   tokensBefore: number,
-): { reductions: Reduction[]; view: ViewItem[] } {
+): Steps<Reduced> {
   const { reductions: what, seenThroughSeq = Infinity } = plan;
   const standing = source.reductions.filter(({ fromSeq }) => fromSeq > plan.throughSeq);
   const summaries = (written?.messages ?? []).flatMap(({ seq, text }) => {
@@ -35,20 +42,20 @@ export function reductionsFor(
   // With a new head the provider's cache does not serve the tail, so keeping earlier reductions unchanged saves nothing: they
   // are made anew. Only summaries are kept, because they were paid for.
   const paid = carried.filter(({ kind }) => kind === 'summary');
-  if (plan.throughSeq >= plan.fromSeq || plan.reason === 'resummarize') return applied(paid);
-  const gentle = applied(carried);
+  if (plan.throughSeq >= plan.fromSeq || plan.reason === 'resummarize') return yield* applied(paid);
+  const gentle = yield* applied(carried);
   const target = limits.contextTarget + sizeBeyond(seenThroughSeq, gentle.view);
   if (what === 'policy' || sizeOf(gentle.view) <= target) return gentle;
   // A view keeps earlier reductions unchanged: start from the originals if that saves more.
-  const anew = applied(paid);
+  const anew = yield* applied(paid);
   return sizeOf(anew.view) < sizeOf(gentle.view) ? anew : gentle;
 
-  function applied(base: Reduction[]): { reductions: Reduction[]; view: ViewItem[] } {
-    const view = buildView({ system: source.system, head, tail: kept, reductions: base }, counter);
+  function* applied(base: Reduction[]): Steps<Reduced> {
+    const view = yield* viewing({ system: source.system, head, tail: kept, reductions: base }, counter);
     // The next compaction evicts these messages, so reducing them would be useless.
     if (plan.partial) return { reductions: base, view };
     const options = { policy, limits, tokensBefore, what, seenThroughSeq };
-    const fit = commitReductions(view, options, counter);
+    const fit = yield* commitReductions(view, options, counter);
     return { reductions: [...base, ...fit.reductions], view: fit.view };
   }
 }

@@ -8,7 +8,7 @@ import { acceptHead } from '../../summary/answer/accept.js';
 import { coverageOf, type Coverage } from '../../summary/coverage.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { newHead, type MadeHead } from './new-head.js';
-import { reductionsFor } from './reductions.js';
+import { type Reduced, reductionsFor } from './reductions.js';
 import type { ReplacementInput, Replacement, RepairNeeded } from './input.js';
 import { redactedIn } from '../../summary/redaction/withheld.js';
 
@@ -69,7 +69,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     const made = replacesHead ? yield* newHead(given, evicted, kept, exactTokens) : null;
     if (made && 'repair' in made) return made;
     const head = made?.head ?? source.head;
-    const fit = reductionsFor(given, kept, head, tokensBefore);
+    const fit = yield* reductionsFor(given, kept, head, tokensBefore);
     // Messages appended after the plan do not count for its target.
     const later = sizeBeyond(plan.seenThroughSeq ?? Infinity, fit.view);
     return { made, head, fit, tokensAfter: sizeOf(fit.view), later };
@@ -106,7 +106,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
 interface Attempted {
   made: MadeHead | null;
   head: Head | null;
-  fit: ReturnType<typeof reductionsFor>;
+  fit: Reduced;
   tokensAfter: number;
   /** Tokens of messages appended after the plan. */
   later: number;

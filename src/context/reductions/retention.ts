@@ -2,7 +2,7 @@ import type { ChatMessage, ToolCall } from '../../conversation/message.js';
 import type { Limits } from '../../limits/limits.js';
 import { type Reduce, retentionOf } from '../../policy/reduce-schema.js';
 import type { Policy } from '../../policy/defaults.js';
-import { atOnce } from '../../steps.js';
+import type { Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { isBlank } from '../view/projection.js';
@@ -44,24 +44,23 @@ const readableSteps = excerptSteps.filter((tokens) => tokens > 0);
  * messages until the target is reached, and last the newest user message if the policy allows it. Results kept in full, the
  * latest tool batch, head and leading system messages stay unchanged. The result may exceed the target; nothing is thrown.
  */
-export function commitReductions(
+export function* commitReductions(
   view: readonly ViewItem[],
   { policy, limits, tokensBefore, what = 'all', seenThroughSeq = Infinity }: CommitOptions,
   counter: TokenCounter,
-): Fit {
+): Steps<Fit> {
   const work = new StandIns(view, counter, policy.recovery);
   const truncation = truncationFrom(tokensBefore, policy, limits);
-  if (truncation !== null) truncateOldArguments(work, truncation);
-  const isExcerpted = reduceByRetention(work, policy.reduce, limits.resultBudget, counter);
+  if (truncation !== null) yield* truncateOldArguments(work, truncation);
+  const isExcerpted = yield* reduceByRetention(work, policy.reduce, limits.resultBudget, counter);
   const target = () => limits.contextTarget + sizeBeyond(seenThroughSeq, work.view());
-  const shrinkRest = () => {
-    if (what === 'all')
-      atOnce(shrinkOld(work, target(), (item) => sparesResult(item, policy), readableSteps));
-  };
+  function* shrinkRest(): Steps<void> {
+    if (what === 'all') yield* shrinkOld(work, target(), (item) => sparesResult(item, policy), readableSteps);
+  }
   // If excerpts cannot reach the target, all old messages are shortened at once, so that no excerpt is made twice.
-  if (sizeWith(work, isExcerpted, shortExcerpt) > target()) shrinkRest();
-  excerptResults(work, isExcerpted, target());
-  shrinkRest();
+  if (sizeWith(work, isExcerpted, shortExcerpt) > target()) yield* shrinkRest();
+  yield* excerptResults(work, isExcerpted, target());
+  yield* shrinkRest();
   const newest = layoutOf(work.view()).newest?.fromSeq ?? Infinity;
   const mayShorten = what === 'all' && policy.reduce.newestUserMessage && newest <= seenThroughSeq;
   if (mayShorten && work.tokens > target()) shortenNewest(work, { limit: target(), target: target() });
@@ -109,22 +108,23 @@ function isResult({ role }: ViewItem): boolean {
   return role === 'tool' || role === 'function';
 }
 
-function truncateOldArguments(work: StandIns, truncation: ArgumentTruncation): void {
+function* truncateOldArguments(work: StandIns, truncation: ArgumentTruncation): Steps<void> {
   const old = work.entries.slice(0, Math.max(0, work.entries.length - truncation.olderThan));
   for (const entry of old) {
     if (entry.item.source !== 'log') continue;
     const shorter = withTruncatedArguments(entry.item.message, truncation);
     if (shorter !== null) work.put(entry, shorter, 'arguments');
+    yield;
   }
 }
 
 /** Applies `drop` and `archive`; returns a test for the results that become excerpts. */
-function reduceByRetention(
+function* reduceByRetention(
   work: StandIns,
   reduce: Reduce,
   budget: number,
   counter: TokenCounter,
-): (item: ViewItem) => boolean {
+): Steps<(item: ViewItem) => boolean> {
   const view = work.view();
   const beyond = beyondBudget(view, reduce, budget);
   const dropped = droppedRuns(view, reduce, beyond);
@@ -134,15 +134,15 @@ function reduceByRetention(
     const isExcerpted = retentionOf(reduce, tool) === 'summarize_archive';
     seqs[isExcerpted ? 'summarize_archive' : 'archive'].add(fromSeq);
   }
-  work.shrink('tool_result', (item) => isResult(item) && seqs.archive.has(item.fromSeq), -1, [0]);
+  yield* work.shrinking('tool_result', (item) => isResult(item) && seqs.archive.has(item.fromSeq), -1, [0]);
   return (item) => isResult(item) && seqs.summarize_archive.has(item.fromSeq);
 }
 
 /** Makes long excerpts of all results, then short excerpts of the largest results, if short excerpts can reach the target. */
-function excerptResults(work: StandIns, accepts: (item: ViewItem) => boolean, target: number): void {
+function* excerptResults(work: StandIns, accepts: (item: ViewItem) => boolean, target: number): Steps<void> {
   const reachable = sizeWith(work, accepts, shortExcerpt) <= target;
-  work.shrink('tool_result', accepts, -1, [longExcerpt]);
-  if (reachable) work.shrink('tool_result', accepts, target, [shortExcerpt]);
+  yield* work.shrinking('tool_result', accepts, -1, [longExcerpt]);
+  if (reachable) yield* work.shrinking('tool_result', accepts, target, [shortExcerpt]);
 }
 
 /** Tokens of the view if each of these items had at most `most` tokens. */

@@ -71,7 +71,8 @@ function commit(
     more = {},
   }: { tokensBefore?: number; what?: 'policy' | 'all'; more?: PolicyInput } = {},
 ) {
-  return commitReductions(viewOf(messages), { ...policyWith(reduce, more), tokensBefore, what }, counter);
+  const options = { ...policyWith(reduce, more), tokensBefore, what };
+  return atOnce(commitReductions(viewOf(messages), options, counter));
 }
 
 const shown = (view: readonly ViewItem[], seq: number) => {
@@ -95,6 +96,19 @@ describe('retention of tool results beyond the newest-first budget', () => {
     const none = commit(history, { toolResults: { budget: 0 } });
     expect(none.reductions.map(({ fromSeq }) => fromSeq)).toEqual([3, 5]);
     expect(shown(none.view, 7)).toBe(`THIRD ${words(1_000)}`);
+  });
+
+  test('a long view is reduced in steps', () => {
+    const long = [user('go'), ...Array.from({ length: 50 }, (_, n) => step(`c${n}`, words(700))).flat()];
+    const options = {
+      ...policyWith({ toolResults: { budget: 0 } }),
+      tokensBefore: 0,
+      what: 'policy' as const,
+    };
+    const steps = commitReductions(viewOf(long), options, counter);
+    let count = 0;
+    while (!steps.next().done) count += 1;
+    expect(count).toBeGreaterThanOrEqual(long.length);
   });
 
   test('all within the budget: nothing changes', () => {
@@ -527,7 +541,7 @@ test('any history, any reduction policy: the stored reductions give the planned 
         const view = buildView(source, counter);
         const options = { ...policyWith(reduce, { contextWindow: 3_000 }), tokensBefore: 2_000 };
         const before = view.reduce((sum, { tokens }) => sum + tokens, 0);
-        const fit = commitReductions(view, { ...options, what }, counter);
+        const fit = atOnce(commitReductions(view, { ...options, what }, counter));
         expect(buildView({ ...source, reductions: fit.reductions }, counter)).toEqual(fit.view);
         expect(linkViolations(messagesOf(fit.view))).toEqual([]);
         expect(fit.tokens).toBe(
@@ -548,7 +562,7 @@ test('any history, any reduction policy: the stored reductions give the planned 
             (item.source !== 'synthetic' && sparesResult(item, options.policy)),
         );
         for (const item of untouched) expect(fit.view).toContainEqual(item);
-        expect(commitReductions(view, { ...options, what }, counter)).toEqual(fit);
+        expect(atOnce(commitReductions(view, { ...options, what }, counter))).toEqual(fit);
       },
     ),
     { numRuns: 600 },
