@@ -114,6 +114,9 @@ describe('a list that begins with a summary', () => {
     expect(await failure(sync('head-instructions', list))).toMatchObject({
       ...{ type: 'Store.ListEdited', details: { commonSeq: 0, lastSeq: log.length } },
     });
+    await expect(sync('head-instructions', list)).rejects.toMatchObject({
+      hint: expect.stringMatching(/'fork' or 'append'\. .*sync of an empty list/),
+    });
     // A fork that ends where both part would have the summary without its messages.
     await expect(sync('head-instructions', list, 'fork')).rejects.toMatchObject({
       ...{ type: 'Store.ListEdited', hint: expect.stringContaining('a summary or shortened messages') },
