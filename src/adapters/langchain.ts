@@ -204,6 +204,9 @@ async function restoredIfLost(
   return rest.some((message) => isEdited(message, context)) ? null : withEarlier(rest, context);
 }
 
+/** Newest messages of a log among which those of runs at the same time are. */
+const mostAtOnce = 100;
+
 /**
  * The new messages that were not stored because a run at the same time has stored the same texts: the log has other ids in their
  * place. What is new comes after the last answer, or begins with it.
@@ -211,20 +214,28 @@ async function restoredIfLost(
 async function takenForOthers(
   client: AdapterClient,
   list: BaseMessage[],
-  { session, known, edited, stored, throughSeq }: Synced,
+  { session, known: count, edited, stored, throughSeq }: Synced,
 ): Promise<BaseMessage[]> {
   const from = Math.max(0, list.map(({ type }) => type).lastIndexOf('ai'));
-  const recognized = list.slice(from, known);
+  const recognized = list.slice(from, count);
   if (recognized.length === 0) return [];
   const lastSeq = edited?.commonSeq ?? (stored ? stored.fromSeq - 1 : throughSeq);
   const fromSeq = lastSeq - recognized.length + 1;
   if (fromSeq < 1) return [];
-  const { messages } = await client.expand({ session, fromSeq, limit: recognized.length });
-  const idOf = new Map(messages.map(({ seq, native }) => [seq, native && idOfStored(native.items)]));
-  return recognized.filter(({ id }, index) => {
+  const idsFrom = async (fromSeq: number, limit: number) => {
+    const { messages } = await client.expand({ session, fromSeq, limit });
+    return new Map(messages.map(({ seq, native }) => [seq, native && idOfStored(native.items)]));
+  };
+  const idOf = await idsFrom(fromSeq, recognized.length);
+  const others = recognized.filter(({ id }, index) => {
     const logged = idOf.get(fromSeq + index);
     return Boolean(id) && Boolean(logged) && id !== logged;
   });
+  if (others.length === 0) return [];
+  // Messages of other runs may be between those that the log has.
+  const recent = await idsFrom(Math.max(1, lastSeq - mostAtOnce + 1), mostAtOnce);
+  const known = new Set(recent.values());
+  return others.filter(({ id }) => !known.has(id));
 }
 
 const idOfStored = (items: readonly unknown[]): string | undefined =>

@@ -391,6 +391,31 @@ test.each([
   expect(await sessionsOf(session)).toEqual([session]);
 });
 
+test('a run whose text another run at once has said stores nothing twice that is between', async () => {
+  const session = 'one-text-between';
+  const order = ['no', 'yes-1', 'yes-2'];
+  let next = 0;
+  const client: PalimpsestClient = Object.create(palimpsest, {
+    sync: {
+      value: async (request: { messages: { data: { id?: string } }[] }) => {
+        const place = order.indexOf(request.messages.at(-1)?.data.id ?? '');
+        if (place >= next) await expect.poll(() => next, { timeout: 20_000 }).toBe(place);
+        const synced: unknown = await palimpsest.sync(request as never);
+        if (place === next) next++;
+        return synced;
+      },
+    },
+  }) as PalimpsestClient;
+  await build({ session, memory: true }).invoke(says('Begin.'));
+  const asks = (id: string, content: string) =>
+    build({ client, session, memory: true }).invoke({ messages: [new HumanMessage({ id, content })] });
+  await Promise.all([asks('yes-1', 'yes'), asks('no', 'no'), asks('yes-2', 'yes')]);
+  const log = await told(session);
+  expect(log.filter((text) => text === 'Asked with 1.')).toHaveLength(1);
+  expect(log.filter((text) => text === 'yes')).toHaveLength(2);
+  expect(log).toHaveLength(8);
+});
+
 test('a new session counts the recovery tools that the agent has', async () => {
   const sizeOf = async (session: string, options: Partial<MiddlewareOptions>) => {
     await build({ policy: { contextWindow: 8_000 }, ...options, session }).invoke(says('Hello.'));
