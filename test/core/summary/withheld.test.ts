@@ -10,7 +10,7 @@ const policy = resolvePolicy({ redact: { secrets: true } });
 const redact = redactorFor(policy.redact, 'acme')!;
 
 const logged = (seq: number, content: LoggedMessage['message']['content']): LoggedMessage => ({
-  ...{ seq, tokens: 1, at: null },
+  ...{ seq, tokens: 1 },
   message: { role: 'user', content },
 });
 
