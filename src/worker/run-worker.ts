@@ -24,6 +24,7 @@ import { registerCounters } from '../tokens/counter.js';
 import { connectWorker, reachNamespace } from './connection.js';
 import type { RunningWorker, WorkerSettings } from './settings.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
+import { workersOfOneThread } from './workflow-workers.js';
 
 /** Milliseconds to wait after the grace time for a step that ignores its abort. */
 const forcedAfterMs = 5_000;
@@ -141,11 +142,13 @@ async function createWorkers(
     shutdownGraceTime: shutdownGraceMs,
     shutdownForceTime: shutdownGraceMs + forcedAfterMs,
   };
-  const served = [
-    ...(orchestrates([...roles]) ? await orchestrators(roles, settings) : []),
-    ...(pool ? steps(roles, settings, pool, connection) : []),
-  ];
-  return Promise.all(served.map((one) => Worker.create({ ...common, ...one })));
+  const createOrchestrator = workersOfOneThread();
+  const orchestrating = orchestrates([...roles]) ? await orchestrators(roles, settings) : [];
+  const stepping = pool ? steps(roles, settings, pool, connection) : [];
+  return Promise.all([
+    ...orchestrating.map((one) => createOrchestrator({ ...common, ...one })),
+    ...stepping.map((one) => Worker.create({ ...common, ...one })),
+  ]);
 }
 
 async function orchestrators(

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { PayloadKey } from '../config/payload-keys.js';
 import { builtFile, packageRoot } from '../runtime/home.js';
 import { failureConverterPath } from '../temporal/payload-codec.js';
-import { bundleWorkflowCode, type WorkflowBundleOption } from '@temporalio/worker';
+import type { WorkflowBundleOption } from '@temporalio/worker';
 
 /**
  * Returns the workflow code as one script: from the build if there is one, otherwise bundled from the sources (about 2 s) and
@@ -41,6 +41,7 @@ export const bundleFile = (encodesFailures: boolean): string => `${bundleName(en
  * payloads, for the codec to encrypt.
  */
 export async function bundle(encodesFailures: boolean): Promise<string> {
+  const { bundleWorkflowCode } = await import('@temporalio/worker');
   const silent = () => undefined;
   const logger = { log: silent, trace: silent, debug: silent, info: silent, warn: silent, error: silent };
   const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';

@@ -1,4 +1,4 @@
-import { workerRoles } from '../../config/schema.js';
+import { orchestrates, workerRoles } from '../../config/schema.js';
 import { migrate } from '../../store/connection/migrate.js';
 import { roleNames } from '../../store/connection/roles.js';
 import { findDatabase, findOwner, findServers, findTemporal } from '../../process/servers.js';
@@ -9,12 +9,14 @@ import { configFor, connectClient, refuseUrl, type Globals } from '../command/co
 import { onInterrupt } from '../terminal/input.js';
 import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';
+import { startWorkflowThread } from '../../worker/workflow-thread.js';
 
 /** `palimpsest worker` serves until SIGTERM, then lets activities finish within the grace time. */
 export async function serveWorker(globals: Globals, given: readonly string[] | undefined): Promise<void> {
   refuseUrl(globals, 'worker');
   const config = configFor(globals);
   const roles = given?.map((role) => oneOf(role, '--role', workerRoles)) ?? config.worker.roles;
+  if (orchestrates(roles)) startWorkflowThread();
   const { temporal } = await findTemporal(config);
   // A worker for workflows only needs no database.
   const orchestratesOnly = roles.every((role) => role === 'workflow');

@@ -1,0 +1,29 @@
+import { createRequire } from 'node:module';
+import { Worker as Thread } from 'node:worker_threads';
+
+const require = createRequire(import.meta.url);
+
+/** The version of @temporalio/worker whose thread this module starts; with any other version, the SDK starts it later. */
+export const knownSdk = '1.24.0';
+
+let waiting: Thread | undefined;
+
+/** Starts a thread for workflows, which loads the SDK while this process does other things. */
+export function startWorkflowThread(): void {
+  const { version } = require('@temporalio/worker/package.json') as { version: string };
+  if (waiting !== undefined || version !== knownSdk) return;
+  const thread = new Thread(require.resolve('@temporalio/worker/lib/workflow/workflow-worker-thread.js'));
+  const forget = () => {
+    if (waiting === thread) waiting = undefined;
+  };
+  thread.once('error', forget).once('exit', forget).unref();
+  waiting = thread;
+}
+
+/** Returns the started thread, once. */
+export function takeWorkflowThread(): Thread | undefined {
+  const thread = waiting;
+  waiting = undefined;
+  thread?.ref();
+  return thread;
+}
