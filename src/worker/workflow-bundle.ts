@@ -49,6 +49,8 @@ export async function bundle(encodesFailures: boolean): Promise<string> {
   const { code } = await bundleWorkflowCode({
     ...{ workflowsPath, logger },
     ...(encodesFailures ? { failureConverterPath: failureConverterPath() } : {}),
+    // Stack traces need no text of the sources, and every thread would keep it.
+    webpackConfigHook: (options) => ({ ...options, devtool: 'inline-nosources-source-map' }),
   });
   return code;
 }
