@@ -136,7 +136,7 @@ const kinds = { Keyword: 2, Int: 3 } as const;
  * command to run, if this client may not register them.
  */
 export async function ensureSearchAttributes(client: Client): Promise<void> {
-  const { operatorService } = client.connection as Connection;
+  const { operatorService } = client.connection as Pick<Connection, 'operatorService'>;
   const namespace = client.options.namespace;
   const present = await typed(() => operatorService.listSearchAttributes({ namespace }));
   const missing = Object.entries(searchAttributeTypes).filter(

@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Client } from '@temporalio/client';
 import { NativeConnection } from '@temporalio/worker';
 import {
   checkTemporalSettings,
@@ -6,16 +8,41 @@ import {
   type TemporalSettings,
   unreachable,
 } from '../temporal/connection.js';
+import { dataConverterOf } from '../temporal/payload-codec.js';
 
-/** Opens the worker's own connection. Throws `Temporal.Unavailable`. */
+/** Connects a worker. Throws `Temporal.Unavailable` within seconds if the server does not answer for the namespace. */
 export async function connectWorker(settings: TemporalSettings): Promise<NativeConnection> {
   checkTemporalSettings(settings);
-  const options = connectionOptions(settings);
+  const connection = await openConnection(settings);
   try {
-    return await NativeConnection.connect(options);
+    await reachNamespace(connection, settings);
+  } catch (error) {
+    await connection.close();
+    throw error;
+  }
+  return connection;
+}
+
+/** The SDK sets no limit to the time in which a connection opens. */
+async function openConnection(settings: TemporalSettings): Promise<NativeConnection> {
+  const opening = NativeConnection.connect(connectionOptions(settings));
+  const late = new AbortController();
+  const tooLate = sleep(connectTimeoutMs, undefined, { signal: late.signal }).then(() => {
+    opening.then((connection) => connection.close()).catch(() => undefined);
+    throw new Error(`it did not answer within ${connectTimeoutMs / 1_000} s`);
+  });
+  try {
+    return await Promise.race([opening, tooLate]);
   } catch (error) {
     throw unreachable(settings, error);
+  } finally {
+    late.abort();
   }
+}
+
+export function clientOf(connection: NativeConnection, settings: TemporalSettings): Client {
+  const { namespace = 'default' } = settings;
+  return new Client({ connection, namespace, dataConverter: dataConverterOf(settings) });
 }
 
 /** Throws `Temporal.Unavailable` if the server does not answer for the namespace within seconds. */

@@ -1,4 +1,4 @@
-import { Client } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import { Worker, type NativeConnection, type WorkerOptions } from '@temporalio/worker';
 import type { Pool } from 'pg';
 import { createDatabaseActivities, createModelActivities } from '../../activities/index.js';
@@ -14,14 +14,14 @@ import { assertMigrated } from '../store/connection/migrate.js';
 import { countOverdue } from '../store/sessions/overdue.js';
 import { openPool } from '../store/connection/pool.js';
 import { bucketLevel } from '../store/rate-limit/tokens-per-minute.js';
-import { connectClient, ensureSearchAttributes } from '../temporal/connection.js';
+import { ensureSearchAttributes } from '../temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from '../temporal/names.js';
 import { dataConverterOf } from '../temporal/payload-codec.js';
 import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { SessionWorkflows } from '../temporal/session-workflows.js';
 import { ensureSweep } from '../temporal/sweep-schedule.js';
 import { registerCounters } from '../tokens/counter.js';
-import { connectWorker, reachNamespace } from './connection.js';
+import { clientOf, connectWorker, reachNamespace } from './connection.js';
 import type { RunningWorker, WorkerSettings } from './settings.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 import { workersOfOneThread } from './workflow-workers.js';
@@ -48,15 +48,14 @@ export async function runWorker(settings: WorkerSettings): Promise<RunningWorker
   const pool = poolFor(roles, settings);
   try {
     if (pool) await assertMigrated(pool);
-    const client = await connectClient(settings.temporal);
-    try {
+    const connection = await connectWorker(settings.temporal);
+    const prepare = async () => {
+      const client = clientOf(connection, settings.temporal);
       await ensureSearchAttributes(client);
       if (roles.has('workflow')) await ensureSweep(client, settings);
-    } finally {
-      await client.connection.close();
-    }
-    const connection = await connectWorker(settings.temporal);
-    const workers = await createWorkers(roles, settings, connection, pool).catch(async (error: unknown) => {
+      return createWorkers(roles, settings, client, connection, pool);
+    };
+    const workers = await prepare().catch(async (error: unknown) => {
       await connection.close();
       throw error;
     });
@@ -131,6 +130,7 @@ function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool
 async function createWorkers(
   roles: ReadonlySet<WorkerRole>,
   settings: WorkerSettings,
+  client: Client,
   connection: NativeConnection,
   pool: Pool | null,
 ): Promise<Worker[]> {
@@ -144,7 +144,7 @@ async function createWorkers(
   };
   const createOrchestrator = workersOfOneThread();
   const orchestrating = orchestrates([...roles]) ? await orchestrators(roles, settings) : [];
-  const stepping = pool ? steps(roles, settings, pool, connection) : [];
+  const stepping = pool ? steps(roles, settings, pool, client) : [];
   return Promise.all([
     ...orchestrating.map((one) => createOrchestrator({ ...common, ...one })),
     ...stepping.map((one) => Worker.create({ ...common, ...one })),
@@ -178,14 +178,14 @@ function steps(
   roles: ReadonlySet<WorkerRole>,
   settings: WorkerSettings,
   pool: Pool,
-  connection: NativeConnection,
+  client: Client,
 ): WorkerOptions[] {
   const { model, metrics } = settings;
   const { db, llm, backfill } = taskQueues(settings.queuePrefix);
   const { databaseSteps, backfillSteps, backfillShare, modelCalls } = limitsOf(settings);
   const throttle = new BackfillThrottle(backfillShare);
   const dependencies = {
-    ...dependenciesOf(roles, settings, pool, connection),
+    ...dependenciesOf(roles, settings, pool, client),
     ...(roles.has('database') && roles.has('backfill') ? { throttle } : {}),
   };
   const counted = metrics ? [attemptMetrics(metrics)] : [];
@@ -233,17 +233,11 @@ function dependenciesOf(
     inlineTurnKeys,
     policy,
     metrics,
-    temporal,
     queuePrefix = defaultQueuePrefix,
   }: WorkerSettings,
   pool: Pool,
-  connection: NativeConnection,
+  client: Client,
 ): Dependencies {
-  const client = new Client({
-    connection,
-    namespace: temporal.namespace ?? 'default',
-    dataConverter: dataConverterOf(temporal),
-  });
   return {
     pool,
     model: roles.has('model')
