@@ -40,10 +40,11 @@ export function workersOfOneThread(): (options: WorkerOptions) => Promise<Worker
 /** Does what the SDK's `ThreadedVMWorkflowCreator.create` does, with the thread that was started before, if there is one. */
 function inWaitingThread(
   workflowBundle: Bundle,
-  { activities, isolateExecutionTimeoutMs, reuseV8Context = true }: CompiledWorkerOptions,
+  { activities, debugMode, isolateExecutionTimeoutMs, reuseV8Context = true }: CompiledWorkerOptions,
   logger: Logger,
 ): Promise<WorkflowCreator> | undefined {
-  const thread = takeWorkflowThread();
+  // In debug mode, the SDK runs workflows without a thread.
+  const thread = debugMode ? undefined : takeWorkflowThread();
   if (thread === undefined) return undefined;
   const create = async () => {
     const { ThreadedVMWorkflowCreator, WorkerThreadClient } =
