@@ -394,21 +394,27 @@ test.each([
 test('a run whose text another run at once has said stores nothing twice that is between', async () => {
   const session = 'one-text-between';
   const order = ['no', 'yes-1', 'yes-2'];
+  let begun = 0;
   let next = 0;
   const client: PalimpsestClient = Object.create(palimpsest, {
     sync: {
       value: async (request: { messages: { data: { id?: string } }[] }) => {
         const place = order.indexOf(request.messages.at(-1)?.data.id ?? '');
-        if (place >= next) await expect.poll(() => next, { timeout: 20_000 }).toBe(place);
+        if (place >= next)
+          await expect.poll(() => [begun, next], { timeout: 20_000 }).toEqual([order.length, place]);
         const synced: unknown = await palimpsest.sync(request as never);
+        if (request.messages.length === 0) begun++;
         if (place === next) next++;
         return synced;
       },
     },
   }) as PalimpsestClient;
   await build({ session, memory: true }).invoke(says('Begin.'));
+  const model = new Counting(async () => {
+    await expect.poll(() => next, { timeout: 20_000 }).toBe(order.length);
+  });
   const asks = (id: string, content: string) =>
-    build({ client, session, memory: true }).invoke({ messages: [new HumanMessage({ id, content })] });
+    build({ client, session, memory: true, model }).invoke({ messages: [new HumanMessage({ id, content })] });
   await Promise.all([asks('yes-1', 'yes'), asks('no', 'no'), asks('yes-2', 'yes')]);
   const log = await told(session);
   expect(log.filter((text) => text === 'Asked with 1.')).toHaveLength(1);
