@@ -135,13 +135,14 @@ function valuesBy(found: readonly Found[]): Value[] {
 function valuesIn(messages: readonly LoggedMessage[]): Found[] {
   const used = new Map<string, Found>();
   const seen = new Set<string>();
-  const taken = takenUp(messages);
+  let taken: ReadonlySet<string> | undefined;
+  const isTaken = (value: string) => (taken ??= takenUp(messages)).has(value);
   for (const { seq, message } of messages) {
     if (message.role === 'tool' || message.role === 'function') {
       for (const word of wordsOf(plainTextOf(message))) if (seen.size < MOST_SEEN) seen.add(word);
       continue;
     }
-    const values = new Map(valuesOf(message, seen, taken).filter(([value]) => isWritable(value)));
+    const values = new Map(valuesOf(message, seen, isTaken).filter(([value]) => isWritable(value)));
     for (const [value, label] of values) {
       const known = used.get(value);
       if (known) known.uses++;
@@ -177,12 +178,16 @@ function isWritable(value: string): boolean {
 /** A value and its name. */
 type Labelled = [value: string, label: string];
 
-function valuesOf(message: ChatMessage, seen: ReadonlySet<string>, taken: ReadonlySet<string>): Labelled[] {
+function valuesOf(
+  message: ChatMessage,
+  seen: ReadonlySet<string>,
+  isTaken: (value: string) => boolean,
+): Labelled[] {
   if (message.role === 'user') {
     const text = plainTextOf(message);
     const values = writtenValues(text);
     return values
-      .filter((value) => text.length <= LONGEST_SAID || taken.has(value))
+      .filter((value) => text.length <= LONGEST_SAID || isTaken(value))
       .map((value) => [value, '']);
   }
   if (message.role !== 'assistant') return [];
@@ -261,8 +266,12 @@ function isPath(text: string): boolean {
 const word =
   /[^\s"'`“”‘’«»<>(){}[\],;|=、。，；：！？（）【】《》「」『』…—\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}]{4,160}/gu;
 
+const endMarks = '.:!?…\\';
+
 function wordsOf(text: string): string[] {
-  return [...text.matchAll(word)].map(([found]) => found.replace(/[.:!?…\\]+$/, ''));
+  return (text.match(word) ?? []).map((found) =>
+    endMarks.includes(found.at(-1)!) ? found.replace(/[.:!?…\\]+$/, '') : found,
+  );
 }
 
 const quoted = /`([^`\n]{4,160})`|"([^"\n]{4,40})"|“([^”\n]{4,40})”/g;
