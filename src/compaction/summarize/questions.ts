@@ -75,10 +75,8 @@ async function shownMembers(
   const read = await originals();
   const messages = await readable(read, summarizer, redact);
   const hidden = new Map<number, string>();
-  for (const [index, { seq, message }] of messages.entries()) {
-    const text = JSON.stringify(message);
-    if (text !== JSON.stringify(read[index]?.message)) hidden.set(seq, sha256Of(text));
-  }
+  for (const [index, { seq, message }] of messages.entries())
+    if (message !== read[index]?.message) hidden.set(seq, sha256Of(JSON.stringify(message)));
   return {
     members: members.map((one) => ({ ...one, sha256: hidden.get(one.seq) ?? one.sha256 })),
     readMessages: () => Promise.resolve(messages),
