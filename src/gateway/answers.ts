@@ -73,6 +73,15 @@ export class Answers {
 
   /** Keeps an answer in place of an earlier one to the same list, as of a repeated request. */
   keep(key: string, kept: Kept, append: Append): void {
+    this.#storeLater(this.#waiting(key, kept, append));
+  }
+
+  /** As `keep`, and stores the answer at once; later, if the store cannot be used now. Never rejects. */
+  async storeNow(key: string, kept: Kept, append: Append, now: Append): Promise<void> {
+    await this.#store(this.#waiting(key, kept, append), now);
+  }
+
+  #waiting(key: string, kept: Kept, append: Append): Waiting {
     const before = this.#kept.peek(key);
     // The conversation has parted, and goes on from another list.
     if (before && (before.items !== kept.items || before.last !== kept.last)) void this.#store(before);
@@ -83,7 +92,7 @@ export class Answers {
     // Nobody may ask for it.
     waiting.messages.catch(() => undefined);
     this.#kept.set(key, waiting);
-    this.#storeLater(waiting);
+    return waiting;
   }
 
   /** For a list that begins with that of the kept answer and goes on with the answer. */
@@ -117,10 +126,10 @@ export class Answers {
     waiting.timer = setTimeout(() => void this.#store(waiting), this.storeAfterMs).unref();
   }
 
-  async #store(waiting: Waiting): Promise<void> {
+  async #store(waiting: Waiting, append = waiting.append): Promise<void> {
     if (waiting.storing) return;
     clearTimeout(waiting.timer);
-    const storing = this.#append(waiting);
+    const storing = this.#append(waiting, append);
     waiting.storing = storing;
     this.#storing.add(storing);
     await storing;
@@ -128,17 +137,19 @@ export class Answers {
   }
 
   /** Never rejects. */
-  async #append(waiting: Waiting): Promise<void> {
-    const { session, throughSeq, at, usage, append } = waiting;
+  async #append(waiting: Waiting, append: Append): Promise<void> {
+    const { session, throughSeq, at, usage } = waiting;
     try {
       const messages = (await waiting.messages) as Turn['messages'];
       await append({
         ...{ session, turnId: `answer:${randomUUID()}`, messages, at, expectedSeq: throughSeq },
         ...(usage === null ? {} : { usage }),
       });
+      if (waiting.isPart && this.#isKept(waiting)) return this.#forgetLater(waiting);
     } catch (error) {
       // The session has gone on, with this answer or with another one.
-      if (!isFailure(error, 'Store.StaleAppend')) this.failed(error, session);
+      if (!isFailure(error, 'Store.StaleAppend') && !isFailure(error, 'Store.ListEdited'))
+        this.failed(error, session);
       if (isPassingFailureOfStore(error) && this.#isKept(waiting)) {
         waiting.storing = null;
         if (!this.#closing) this.#storeLater(waiting);
@@ -146,6 +157,12 @@ export class Answers {
       }
     }
     this.#forget(waiting);
+  }
+
+  /** The next request has an answer of which the client does not see all: its whole is still at hand. */
+  #forgetLater(waiting: Waiting): void {
+    waiting.usage = null;
+    waiting.timer = setTimeout(() => this.#forget(waiting), this.storeAfterMs).unref();
   }
 
   #isKept(waiting: Waiting): boolean {

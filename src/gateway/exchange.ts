@@ -82,16 +82,23 @@ async function pass(exchange: Exchange, body: Buffer, canRepeat: boolean): Promi
   }
   beginAnswer(outgoing, answer, answerHeaders(answer.rawHeaders), own);
   const reader = new AnswerReader(answer, protocol, mostAnswerBytes);
+  const canBeNamed = protocol.canBeNamed(exchange.body);
+  let isKept = false;
+  const keep = async (said: Answer | null): Promise<void> => {
+    if (isKept || !said?.complete) return;
+    isKept = true;
+    const { items, usage } = said;
+    const messages = Promise.resolve(protocol.again(items, exchange.body));
+    const characters = JSON.stringify(items).length;
+    await begun.answered({ messages, isPart: false, characters, usage, canBeNamed });
+  };
   for await (const chunk of answer) {
-    reader.take(chunk as Buffer);
+    await reader.take(chunk as Buffer);
+    // The client can name the answer as soon as it has this chunk.
+    if (canBeNamed) await keep(reader.answer());
     await write(outgoing, chunk as Buffer, signal);
   }
-  const read = await reader.end();
-  if (read?.complete) {
-    const { items, usage } = read;
-    const messages = Promise.resolve(protocol.again(items, exchange.body));
-    begun.answered({ messages, isPart: false, characters: JSON.stringify(items).length, usage });
-  }
+  await keep(await reader.end());
   outgoing.end();
 }
 
@@ -374,7 +381,8 @@ class Conversation {
     if (said.complete && this.#first) {
       const { begun, usage } = this.#first;
       const characters = JSON.stringify([...this.#since, ...said.items]).length;
-      begun.answered({ messages: this.#whole(said, ours), isPart, characters, usage });
+      const canBeNamed = protocol.canBeNamed(this.#exchange.body);
+      await begun.answered({ messages: this.#whole(said, ours), isPart, characters, usage, canBeNamed });
     }
     if (kind === 'stream') {
       for (const text of this.#editor.end()) await write(outgoing, text, signal);

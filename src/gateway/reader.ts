@@ -22,39 +22,60 @@ export class AnswerReader {
   readonly #decompress: Transform | null;
   readonly #splitter: EventSplitter;
   readonly #collector: Collector;
+  readonly #isStream: boolean;
   #json: Buffer[] = [];
   #left: number;
   #isLost = false;
+  /** Tells that the decompressor has taken the last bytes, or takes no more. */
+  #taken: () => void = () => undefined;
 
   constructor(
-    private readonly answer: IncomingMessage,
+    head: IncomingMessage,
     private readonly protocol: Protocol,
     mostBytes: number,
   ) {
     this.#left = mostBytes;
     this.#splitter = new EventSplitter(mostBytes);
     this.#collector = protocol.collector();
-    this.#isLost = kindOf(answer) === null;
-    this.#decompress = decompressor(answer);
+    this.#isLost = kindOf(head) === null;
+    this.#isStream = kindOf(head) === 'stream';
+    this.#decompress = decompressor(head);
     this.#decompress
       ?.on('data', (bytes: Buffer) => this.#read(bytes))
       .on('error', () => {
         this.#isLost = true;
+        this.#taken();
       });
   }
 
-  take(bytes: Buffer): void {
+  /** Resolves when the bytes are read. */
+  async take(bytes: Buffer): Promise<void> {
     if (this.#isLost) return;
-    if (this.#decompress) this.#decompress.write(bytes);
-    else this.#read(bytes);
+    const decompress = this.#decompress;
+    if (decompress === null) return this.#read(bytes);
+    await new Promise<void>((resolve) => {
+      this.#taken = resolve;
+      decompress.write(bytes, () => resolve());
+    });
   }
 
-  /** Null if the answer could not be read. */
+  /** What the model has said so far; null if that cannot be read yet. */
+  answer(): Answer | null {
+    // A value that is cut off is seldom worth an attempt.
+    return this.#isStream || /\}\s*$/.test(this.#json.at(-1)?.toString('latin1') ?? '')
+      ? this.#answer()
+      : null;
+  }
+
+  /** The whole answer; null if it could not be read. */
   async end(): Promise<Answer | null> {
+    if (this.#decompress && !this.#isLost) await finished(this.#decompress.end()).catch(() => undefined);
+    return this.#answer();
+  }
+
+  #answer(): Answer | null {
     if (this.#isLost) return null;
-    if (this.#decompress) await finished(this.#decompress.end()).catch(() => undefined);
-    if (this.#isLost) return null;
-    if (kindOf(this.answer) === 'stream') return this.#collector.answer();
+    if (this.#isStream) return this.#collector.answer();
     const body = parsed(Buffer.concat(this.#json));
     return isFields(body) ? this.protocol.answer(body) : null;
   }
@@ -64,7 +85,7 @@ export class AnswerReader {
     if (this.#left < 0) {
       this.#isLost = true;
       this.#json = [];
-    } else if (kindOf(this.answer) === 'json') this.#json.push(bytes);
+    } else if (!this.#isStream) this.#json.push(bytes);
     else
       for (const event of this.#splitter.take(bytes)) {
         const data = jsonIn(event);

@@ -39,8 +39,8 @@ export class References {
     this.#noting.set(key, noting);
   }
 
-  /** The list with the items in place of their references, as far as they passed here or are in the log of the session. */
-  async resolved(key: string, list: Json[], session: string, client: GatewayClient): Promise<Json[]> {
+  /** The list with the items in place of their references, as far as they passed here or are in the log that `read` returns. */
+  async resolved(key: string, list: Json[], read: () => Promise<Json[]>): Promise<Json[]> {
     const named = list.flatMap((item) => referenceIn(item) ?? []);
     if (named.length === 0) return list;
     await this.#noting.get(key);
@@ -48,36 +48,37 @@ export class References {
       const place = placeOf(key, id);
       return !this.#items.has(place) && !this.#missing.has(place);
     };
-    const logged = named.some(isUnknown) ? await this.#readLog(key, session, client) : null;
+    const items = named.some(isUnknown) ? await read() : [];
+    this.#note(key, items);
+    const logged = new Map(identified(items));
     return list.map((item) => {
       const id = referenceIn(item);
       if (id === null) return item;
-      const found = this.#items.get(placeOf(key, id))?.item ?? logged?.get(id);
+      const found = this.#items.get(placeOf(key, id))?.item ?? logged.get(id);
       if (found === undefined) this.#missing.set(placeOf(key, id), true);
       return found ?? item;
     });
-  }
-
-  async #readLog(key: string, session: string, client: GatewayClient): Promise<Map<string, Json>> {
-    const logged = new Map<string, Json>();
-    const inUse = await sessionInUse(session, client);
-    for (let fromSeq = inUse === null ? null : 1; inUse !== null && fromSeq !== null;) {
-      const page: Awaited<ReturnType<GatewayClient['expand']>> = await client.expand({
-        ...{ session: inUse, fromSeq },
-        ...pageOfLog,
-      });
-      const items = appendedItems(page.messages);
-      this.#note(key, items);
-      for (const [id, item] of identified(items)) logged.set(id, item);
-      fromSeq = page.nextSeq;
-    }
-    return logged;
   }
 
   #note(key: string, items: readonly Json[]): void {
     for (const [id, item] of identified(items))
       this.#items.set(placeOf(key, id), { item, characters: JSON.stringify(item).length });
   }
+}
+
+/** The items in the log of the session, or of the fork that continues it, that a reference can name. */
+export async function namedInLog(session: string, client: GatewayClient): Promise<Json[]> {
+  const inUse = await sessionInUse(session, client);
+  const items: Json[] = [];
+  for (let fromSeq = inUse === null ? null : 1; inUse !== null && fromSeq !== null;) {
+    const page: Awaited<ReturnType<GatewayClient['expand']>> = await client.expand({
+      ...{ session: inUse, fromSeq },
+      ...pageOfLog,
+    });
+    items.push(...identified(appendedItems(page.messages)).map(([, item]) => item));
+    fromSeq = page.nextSeq;
+  }
+  return items;
 }
 
 /** The items that a reference can name, with their ids. */

@@ -7,7 +7,7 @@ import { checkedSettings } from '../api/settings.js';
 import { invalid } from '../errors.js';
 import { CallerGone } from '../store/connection/places.js';
 import { Answers } from './answers.js';
-import { overloaded } from './failures.js';
+import { overloaded, stopping } from './failures.js';
 import { Forwarder } from './forward.js';
 import { Requests, type Visit } from './requests.js';
 import { Sessions } from './session.js';
@@ -139,7 +139,7 @@ class Gateway {
       if (this.#ending && this.#inProgress === 0) this.#drained();
     });
     try {
-      if (this.#ending) throw overloaded('The gateway is shutting down.');
+      if (this.#ending) throw stopping();
       if (this.#inProgress > this.settings.maxInFlight) throw overloaded('The gateway is busy.');
       await this.#requests.answer(visit);
     } catch (error) {

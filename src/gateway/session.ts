@@ -15,7 +15,7 @@ import { readUsage, type ReportedUsage, type UsageReport } from '../tokens/repor
 import { windowOfModel } from '../tokens/windows.js';
 import type { Answers, Append, Kept } from './answers.js';
 import type { Protocol, ReadRequest } from './protocols/protocol.js';
-import { References } from './references.js';
+import { namedInLog, References } from './references.js';
 import type { GatewayClient } from './settings.js';
 import { type EditMode, storeList } from './stored-list.js';
 
@@ -44,8 +44,11 @@ export interface Begun {
   count(value: Json): number;
   /** Runs work for the caller. */
   as<T>(lane: Lane, work: () => Promise<T>): Promise<T>;
-  /** Keeps the answer, until the next request has it. */
-  answered(answer: Answered): void;
+  /**
+   * Keeps the answer, until the next request has it. Resolves when the client may have its end: if the client can name the answer,
+   * it is in the log then, or the store took too long.
+   */
+  answered(answer: Answered): Promise<void>;
   /** The provider found messages of so many tokens too long: returns the maximum for this and later requests of the session. */
   tooLong(tokens: number): number;
 }
@@ -57,6 +60,8 @@ export interface Shortened extends Begun {
 interface Answered extends Pick<Kept, 'messages' | 'isPart' | 'characters'> {
   /** The provider's report for the request with these messages. */
   usage: UsageReport | null;
+  /** Whether the client can name the items by their ids, instead of repeating them. */
+  canBeNamed: boolean;
 }
 
 /** What a session's policy says of the request besides the conversation, in tokens. */
@@ -108,7 +113,9 @@ export class Sessions {
     const key = JSON.stringify([tenant, session]);
     const as = <T>(lane: Lane, work: () => Promise<T>): Promise<T> =>
       asCaller({ tenant, lane, signal }, () => inTime(work(), this.timeoutMs));
-    const list = await as('hot', () => this.#references.resolved(key, request.list, session, client));
+    const list = await this.#references.resolved(key, request.list, () =>
+      as('hot', () => namedInLog(session, client)),
+    );
     const continuing = await this.answers.continuing(key, list);
     const isFirst = list.length === 1 ? { at: new Date().toISOString() } : {};
     const asked = {
@@ -150,12 +157,15 @@ export class Sessions {
       },
       count: (value) => counter.count(JSON.stringify(value)),
       as,
-      answered: (answer) => {
+      answered: async ({ canBeNamed, ...answer }) => {
         const { session, throughSeq } = found;
         const after = { session, throughSeq, items: list.length, last: itemDigest(list.at(-1) ?? null) };
         const usage = usageOf(answer.usage, tokens + beside);
         this.#references.answered(key, answer.messages);
-        this.answers.keep(key, { ...answer, ...after, protocol, usage }, appendFor(caller));
+        const kept = { ...answer, ...after, protocol, usage };
+        if (!canBeNamed) return this.answers.keep(key, kept, appendFor(caller));
+        const storing = this.answers.storeNow(key, kept, appendFor(caller), syncFor(caller, protocol, list));
+        await inTime(storing, this.timeoutMs).catch(() => undefined);
       },
       tooLong: (refused) => {
         const most = Math.max(1, Math.floor(shareOfTooLong * (refused + beside) - overhead));
@@ -245,6 +255,15 @@ function usageOf(report: UsageReport | null, countedTokens: number): ReportedUsa
 /** It lives as long as an answer waits, and holds nothing else of the request. */
 function appendFor({ tenant, client }: Caller): Append {
   return (turn) => asCaller({ tenant, lane: 'hot' }, () => client.appendTurn(turn));
+}
+
+/** Stores an answer as `sync` stores the next list, so that this list continues one that is known. */
+function syncFor({ tenant, client, onEdit = 'fork' }: Caller, { format }: Protocol, list: Json[]): Append {
+  return ({ session, messages: answer, at, usage }) => {
+    const messages = [...list, ...(answer as Json[])] as SyncRequest['messages'];
+    const turn = { session, messages, at, format, onEdit, ...(usage === undefined ? {} : { usage }) };
+    return asCaller({ tenant, lane: 'hot' }, () => client.syncSizes(turn));
+  };
 }
 
 function unreachable(error: unknown): null {

@@ -25,7 +25,7 @@ export interface GatewaySettings extends Pick<ApiSettings, 'tokens' | 'identity'
   maxInFlight?: number;
   /** Milliseconds of silence after which a request to an upstream ends. @default 600,000 */
   upstreamTimeoutMs?: number;
-  /** Milliseconds that a request waits for its session. @default 10,000 */
+  /** Milliseconds that a request waits for its session, and the end of an answer that the client can name. @default 10,000 */
   storeTimeoutMs?: number;
   /** Milliseconds after which an answer that no request has repeated is stored. @default 60,000 */
   answerAfterMs?: number;

@@ -59,6 +59,7 @@ export const chat: Protocol = {
   },
   withoutTools: (text) => text,
   isAnswer: (item) => isFields(item) && item.role === 'assistant',
+  canBeNamed: () => false,
   again: (items) => [...items],
   results: (results) =>
     results.map(({ call, content }) => ({ role: 'tool', tool_call_id: call.id, content })),

@@ -49,6 +49,7 @@ export const messages: Protocol = {
   },
   withoutTools: (text) => text,
   isAnswer: (item) => isFields(item) && item.role === 'assistant',
+  canBeNamed: () => false,
   again: (items) => [...items],
   results: (results) => [
     {

@@ -81,6 +81,8 @@ export interface Protocol {
   withoutTools(text: string, body: Fields, isOurs: IsOurs): string;
   /** Returns whether an item of a request was said by the model. */
   isAnswer: (item: Json) => boolean;
+  /** Returns whether the provider keeps the items of the answer, so that the client can name them by their ids. */
+  canBeNamed(body: Fields): boolean;
   /** Returns the items of an answer as the next request may have them. */
   again(items: readonly Json[], body: Fields): Json[];
   /** Returns the items with the results of calls. */

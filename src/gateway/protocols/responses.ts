@@ -57,6 +57,7 @@ export const responses: Protocol = {
     const type = textOr(item.type);
     return type !== '' && !/_output$|_response$|^item_reference$|^compaction_trigger$/.test(type);
   },
+  canBeNamed: ({ store }) => store !== false,
   again: (items, { store }) => (store === false ? items.flatMap(withoutStore) : [...items]),
   results: (results) =>
     results.map(({ call, content }) => ({

@@ -51,7 +51,7 @@ test('an answer that waits keeps nothing else of its request in memory', async (
     };
     const request = chat.read({ messages: list });
     const begun = await sessions.begin(chat, request, [], caller);
-    begun.answered({ ...answerTo(list, 'Two') });
+    await begun.answered({ ...answerTo(list, 'Two'), canBeNamed: false });
     return new WeakRef(request.list);
   };
   const list = await asked();

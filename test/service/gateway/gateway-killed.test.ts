@@ -2,6 +2,8 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { createOpenAI } from '@ai-sdk/openai';
+import { generateText, type ModelMessage, streamText } from 'ai';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { openaiChat } from '../../../src/formats/openai-chat.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
@@ -14,6 +16,7 @@ import {
   bodyOf,
   completions,
   gatewayOf,
+  type Headers,
   replayed,
   send,
   sessionHeaders,
@@ -46,23 +49,111 @@ afterAll(async () => {
   await stack?.stop();
 });
 
+/** A gateway in its own process. */
+async function started(): Promise<{ address: string; kill: () => Promise<unknown> }> {
+  const args = ['gateway', '--port', '0', '--upstream', `scripted=${upstream.url}`];
+  const cli = new CliProcess(args, stackEnv(stack));
+  running.push(cli);
+  await cli.shows(/gateway is listening/);
+  return {
+    address: /http:\/\/127\.0\.0\.1:\d+/.exec(cli.stdout)?.[0] ?? '',
+    kill: () => {
+      cli.child.kill('SIGKILL');
+      return cli.ended;
+    },
+  };
+}
+
+/** On a loopback address, the callers of this machine need no token. */
+function withoutToken(session: string): Headers {
+  const { 'x-palimpsest-key': _key, ...headers } = sessionHeaders(session);
+  return headers;
+}
+
+test.each([true, false])(
+  'the AI SDK names an answer after the gateway was killed (stream: %s)',
+  async (stream) => {
+    const session = `killed-named-${stream}`;
+    const messages: ModelMessage[] = [];
+    let said = 0;
+    upstream.reply(() => ({ text: `Answer ${++said}.` }));
+    for (const content of ['One.', 'Two.', 'Three.']) {
+      const { address, kill } = await started();
+      const openai = createOpenAI({
+        ...{ baseURL: `${address}/v1`, apiKey: 'provider' },
+        headers: { 'x-palimpsest-session': session },
+      });
+      messages.push({ role: 'user', content });
+      const request = { model: openai('gpt-4o'), messages, maxRetries: 0 };
+      const { response } = stream ? streamText(request) : await generateText(request);
+      messages.push(...(await response).messages);
+      await kill();
+    }
+    const named = upstream.requests.at(-1)!.body.input!.filter(({ type }) => type === 'item_reference');
+    expect(named).toHaveLength(2);
+    const log = await replayed({ ...stack, palimpsest: stack.palimpsest.forTenant('default') }, session);
+    expect(log.map((item) => /(One|Two|Three|Answer \d)\./.exec(JSON.stringify(item))?.[0])).toEqual([
+      'One.',
+      'Answer 1.',
+      'Two.',
+      'Answer 2.',
+      'Three.',
+      'Answer 3.',
+    ]);
+  },
+);
+
+test('the AI SDK names no answer whose stream breaks off', async () => {
+  upstream.reply(({ url }, response) => {
+    const { events } = answerAt(url, { text: 'It is.' }, { input: 1, output: 1, model: 'm', id: 'cut' });
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.write(events.slice(0, -1).join(''), () => response.destroy());
+  });
+  const { address } = await started();
+  const openai = createOpenAI({
+    ...{ baseURL: `${address}/v1`, apiKey: 'provider' },
+    headers: { 'x-palimpsest-session': 'cut-off' },
+  });
+  const request = { model: openai('gpt-4o'), prompt: 'Is it?', maxRetries: 0 };
+  const { response } = streamText({ ...request, onError: () => undefined });
+  const outcome = await Promise.resolve(response).then(
+    ({ messages }) => JSON.stringify(messages),
+    (error: unknown) => String(error),
+  );
+  expect(outcome).not.toContain('msg_cut');
+});
+
+test.each([
+  { path: '/v1/messages', field: 'messages', more: { max_tokens: 500 } },
+  { path: '/v1/responses', field: 'input', more: { store: false } },
+])('a client of $path repeats an answer after the gateway was killed', async ({ path: at, field, more }) => {
+  const session = `killed-${at}`;
+  upstream.reply(() => ({ text: 'It is.' }));
+  const list: object[] = [];
+  for (const next of [user('One.'), user('Two.')]) {
+    const { address, kill } = await started();
+    list.push(next);
+    const body = JSON.stringify({ model: 'gpt-4o', [field]: list, ...more });
+    const { status, headers } = await send(`${address}${at}`, { body, headers: withoutToken(session) });
+    expect({ status, ...headers }).toMatchObject({ status: 200 });
+    expect(headers).not.toHaveProperty('x-palimpsest-session');
+    await kill();
+    list.push(assistant('It is.'));
+  }
+  const log = await replayed({ ...stack, palimpsest: stack.palimpsest.forTenant('default') }, session);
+  // The last answer was in no request.
+  expect(log).toEqual(list.slice(0, -1));
+});
+
 test('a gateway that is killed between an answer and the next request', async () => {
   const palimpsest = stack.palimpsest.forTenant('default');
   await palimpsest.configureTenant({ policy: { contextWindow: window } });
-  const started = async (): Promise<{
-    cli: CliProcess;
-    ask: (messages: readonly object[]) => ReturnType<typeof send>;
-  }> => {
-    const args = ['gateway', '--port', '0', '--upstream', `scripted=${upstream.url}`];
-    const cli = new CliProcess(args, stackEnv(stack));
-    running.push(cli);
-    await cli.shows(/gateway is listening/);
-    const address = /http:\/\/127\.0\.0\.1:\d+/.exec(cli.stdout)?.[0] ?? '';
-    const { 'x-palimpsest-key': _key, ...headers } = sessionHeaders('killed');
-    return {
-      cli,
-      ask: (messages) => send(`${address}${completions}`, { body: bodyOf(messages, { tools }), headers }),
-    };
+  const asking = async () => {
+    const { address, kill } = await started();
+    const headers = withoutToken('killed');
+    const ask = (messages: readonly object[]) =>
+      send(`${address}${completions}`, { body: bodyOf(messages, { tools }), headers });
+    return { kill, ask };
   };
   let said = 0;
   upstream.reply(() => {
@@ -74,15 +165,14 @@ test('a gateway that is killed between an answer and the next request', async ()
   const messages: object[] = [...list];
   // After an answer with a search; then between the client's call and its result.
   for (const next of [user('Thanks.'), { role: 'tool', tool_call_id: 'call-look', content: 'Seen.' }]) {
-    const { cli, ask } = await started();
+    const { kill, ask } = await asking();
     const { json, headers } = await ask(messages);
     expect(headers).not.toHaveProperty('x-palimpsest-session');
-    cli.child.kill('SIGKILL');
-    await cli.ended;
+    await kill();
     const { content, tool_calls: calls } = json.choices![0]!.message;
     messages.push({ role: 'assistant', content, ...(calls ? { tool_calls: calls } : {}) }, next);
   }
-  const { ask } = await started();
+  const { ask } = await asking();
   const { status, headers } = await ask(messages);
   expect({ status, ...headers }).not.toHaveProperty('x-palimpsest-bypassed');
   expect(headers).not.toHaveProperty('x-palimpsest-session');
