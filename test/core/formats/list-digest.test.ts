@@ -13,6 +13,11 @@ const request = (approvalId: string, toolCallId: string) => ({
 
 const same: [string, Json, Json][] = [
   [
+    'the status of an item that is complete',
+    { type: 'function_call', call_id: 'c', name: 'look', arguments: '{}', status: 'completed' },
+    { type: 'function_call', call_id: 'c', name: 'look', arguments: '{}' },
+  ],
+  [
     'form of a text',
     { role: 'assistant', content: 'Hi' },
     { role: 'assistant', content: [{ type: 'text', text: 'Hi' }] },
