@@ -77,7 +77,7 @@ test.each(answers)('the end of $form waits until the answer is stored', async (a
 test.each(answers)(
   'the end of $form waits no longer than a request may wait for its session',
   async (answer) => {
-    const { started, goOn } = await waiting(300);
+    const { started, goOn } = await waiting(5_000);
     replyWith(answer);
     const body = JSON.stringify({ model: 'gpt-4o', input, stream: answer.stream });
     const headers = sessionHeaders(`slow-${answer.form}`);
