@@ -48,7 +48,7 @@ const logs: Record<LogFormat, Format> = {
 };
 
 /** The formats in which sessions may be written. */
-export const formats: readonly Format[] = [...Object.values(requestFormats), ...Object.values(logs)];
+const formats: readonly Format[] = [...Object.values(requestFormats), ...Object.values(logs)];
 
 /** Agent logs are unmistakable and come first; request formats with distinctive field names come before the others. */
 const mostSpecificFirst: readonly FormatName[] = [

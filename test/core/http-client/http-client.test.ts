@@ -183,7 +183,10 @@ describe('the failures that a caller gets', () => {
     vi.stubEnv('PALIMPSEST_URL', '127.0.0.1:7280');
     try {
       await expect(HttpPalimpsest.connect()).rejects.toMatchObject({
-        ...{ message: 'PALIMPSEST_URL is not an http(s) URL such as http://127.0.0.1:7280', path: 'PALIMPSEST_URL' },
+        ...{
+          message: 'PALIMPSEST_URL is not an http(s) URL such as http://127.0.0.1:7280',
+          path: 'PALIMPSEST_URL',
+        },
       });
     } finally {
       vi.unstubAllEnvs();
