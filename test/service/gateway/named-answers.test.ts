@@ -30,12 +30,12 @@ async function waiting(storeTimeoutMs: number) {
   let syncs = 0;
   const slow: Partial<typeof client> = {
     policy: (request) => client.policy(request),
-    sync: async (request) => {
+    syncSizes: async (request) => {
       if (++syncs === 2) {
         begun();
         await goesOn;
       }
-      return client.sync(request);
+      return client.syncSizes(request);
     },
   };
   const palimpsest = { ...bench.stack.palimpsest, forTenant: () => slow } as never;
