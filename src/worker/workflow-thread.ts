@@ -3,7 +3,10 @@ import { Worker as Thread } from 'node:worker_threads';
 
 const require = createRequire(import.meta.url);
 
-/** The version of @temporalio/worker whose thread this module starts; with any other version, the SDK starts it later. @internal Tests compare it. */
+/**
+ * The version of @temporalio/worker whose thread this module starts; with any other version, the SDK starts it later.
+ * @internal Tests compare it with the installed one.
+ */
 export const knownSdk = '1.24.0';
 
 let waiting: Thread | undefined;
