@@ -1,5 +1,5 @@
 import { commonPrefix } from '../../context/view/breakdown.js';
-import { buildView, type Head, sizeBeyond, sizeOf, type ViewItem, viewing } from '../../context/view/view.js';
+import { type Head, sizeBeyond, sizeOf, type ViewItem, viewing } from '../../context/view/view.js';
 import { type ChatMessage, isMedia, type LoggedMessage } from '../../conversation/message.js';
 import { isFailure, type PalimpsestError } from '../../errors.js';
 import { assertReachable } from '../../context/reductions/to-fit.js';
@@ -44,7 +44,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
       head: head ? firstText(head.messages) : '',
     });
   }
-  if (made) assertFits(fit.view, input);
+  if (made) yield* assertFits(fit.view, input);
   const chunks = input.written?.chunks ?? [];
   return {
     head,
@@ -113,26 +113,22 @@ interface Attempted {
 }
 
 /** Refuses a head whose verbatim texts fill the window: no head is ever reduced, so it must not replace a context that fits. */
-function assertFits(
+function* assertFits(
   view: readonly ViewItem[],
   { source, policy, limits, counter }: Pick<ReplacementInput, 'source' | 'policy' | 'limits' | 'counter'>,
-): void {
-  const { recovery, reduce } = policy;
-  const options = { newestUser: reduce.newestUserMessage, recovery };
-  const failure = (shown: readonly ViewItem[]) =>
-    failureOf(() => assertReachable(shown, limits.budget, counter, options));
-  const unreachable = failure(view);
-  const before = () => failure(buildView(source, counter));
-  if (unreachable !== null && before() === null) throw unreachable;
-}
+): Steps<void> {
+  const options = { newestUser: policy.reduce.newestUserMessage, recovery: policy.recovery };
+  const unreachable = yield* failureOf(view);
+  if (unreachable !== null && (yield* failureOf(yield* viewing(source, counter))) === null) throw unreachable;
 
-function failureOf(check: () => void): PalimpsestError | null {
-  try {
-    check();
-    return null;
-  } catch (error) {
-    if (isFailure(error)) return error;
-    throw error;
+  function* failureOf(shown: readonly ViewItem[]): Steps<PalimpsestError | null> {
+    try {
+      yield* assertReachable(shown, limits.budget, counter, options);
+      return null;
+    } catch (error) {
+      if (isFailure(error)) return error;
+      throw error;
+    }
   }
 }
 

@@ -194,6 +194,22 @@ describe('8. a head never displaces messages that still fit', () => {
     expect(conversation.context().messages).toEqual(before);
   });
 
+  test('a question during the summary leaves no room beside a pinned message: the compaction is refused', async () => {
+    const pinned: ChatMessage = { role: 'assistant', content: 'word '.repeat(3_200) };
+    const conversation = conversationOf([{ role: 'user', content: 'Begin.' }, pinned, ...talk(16)], {
+      ...policy,
+      pins: [{ seq: 2 }],
+    });
+    const { summarizer, asked, letGo } = held();
+    const compaction = conversation.compact(summarizer, { force: true });
+    await asked;
+    conversation.append([{ role: 'user', content: 'long '.repeat(8_000) }]);
+    const before = conversation.context().messages;
+    letGo();
+    await expect(compaction).rejects.toMatchObject({ type: 'Budget.Unreachable' });
+    expect(conversation.context().messages).toEqual(before);
+  });
+
   test('a pattern that matches every message keeps its newest matches, over any number of compactions', async () => {
     const conversation = new Conversation({ policy: { ...policy, pins: [{ pattern: '^.*$' }] } });
     for (let turn = 0; turn < 100; turn += 1) {
