@@ -61,7 +61,11 @@ const added = new Set(['id', 'response_metadata', 'usage_metadata', 'createdAt']
 const forProvider = new Set(['providerOptions', 'providerMetadata', 'cache_control']);
 
 /** Values that LangChain, or the Responses API, fills in where a message or an item has none. */
-const defaults: Record<string, readonly Json[]> = { status: ['success', 'completed'], example: [false] };
+const defaults = new Map<string, readonly Json[]>([
+  ['status', ['success', 'completed']],
+  ['type', ['message']],
+  ['example', [false]],
+]);
 
 /** OpenAI's Agents SDK passes an item of the Responses API through as an item of type `unknown`. */
 function unwrapped(item: Json): Json {
@@ -80,7 +84,9 @@ function said(item: Json): Json {
   const message = messageOf(item);
   if (!isFields(message)) return message;
   const { content_blocks: blocks, ...own } = Object.fromEntries(
-    Object.entries(message).filter(([name, value]) => !added.has(name) && !defaults[name]?.includes(value)),
+    Object.entries(message).filter(
+      ([name, value]) => !added.has(name) && !defaults.get(name)?.includes(value),
+    ),
   );
   // LangChain.js writes the blocks of some messages under this name.
   const content = own.content ?? blocks ?? null;

@@ -18,6 +18,11 @@ const same: [string, Json, Json][] = [
     { type: 'function_call', call_id: 'c', name: 'look', arguments: '{}' },
   ],
   [
+    'the type of a message',
+    { type: 'message', role: 'assistant', content: [{ type: 'output_text', text: 'Hi', annotations: [] }] },
+    { role: 'assistant', content: 'Hi' },
+  ],
+  [
     'form of a text',
     { role: 'assistant', content: 'Hi' },
     { role: 'assistant', content: [{ type: 'text', text: 'Hi' }] },

@@ -291,7 +291,7 @@ const bodies: Wrong[] = [
     asked: turn({ format, messages: [message] } as unknown as Json & object),
     status: 400,
     at: `messages[0].${field}`,
-    hint: new RegExp(`in the format ${seen}\\.$`),
+    hint: new RegExp(`format: '${seen}'`),
   })),
   {
     what: 'a backfill that may spend nothing',

@@ -1,6 +1,8 @@
 /** Conversations with a session: the messages that are stored, and those that are sent on. */
 import OpenAI from 'openai';
 import { describe, expect, test } from 'vitest';
+import type { Json } from '../../../src/conversation/message.js';
+import { itemDigest } from '../../../src/formats/list-digest.js';
 import type { RunningGateway } from '../../../src/gateway/server.js';
 import type { GatewaySettings } from '../../../src/gateway/settings.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
@@ -73,7 +75,9 @@ describe('with a session', () => {
       expect(through.headers['x-palimpsest-bypassed']).toBeUndefined();
       const plain = ({ bytes }: Answered) => bytes.toString().replaceAll(/answer-\d+/g, 'answer');
       expect(plain(through)).toBe(plain(direct));
-      expect(await replayed(bench.stack, session)).toHaveLength(1);
+      // An answer of the Responses API can be named, so it is stored before it ends.
+      const stored = path === '/v1/responses' ? 2 : 1;
+      expect(await replayed(bench.stack, session)).toHaveLength(stored);
     },
   );
 
@@ -150,7 +154,10 @@ describe('with a session', () => {
         expect(given.headers).not.toHaveProperty('x-palimpsest-session');
       }
       expect(bench.upstream.requests.map(({ bytes }) => bytes.toString())).toEqual([first, second]);
-      expect(await replayed(bench.stack, session)).toEqual(next);
+      // An answer of the Responses API is stored in the provider's form.
+      const shown = (item: unknown) => (path === '/v1/responses' ? itemDigest(item as Json) : item);
+      const log = await replayed(bench.stack, session);
+      expect(log.slice(0, next.length).map(shown)).toEqual(next.map(shown));
     });
   });
 
@@ -278,7 +285,7 @@ describe('with a session', () => {
     const given = await send(`${address}/v1/responses`, { body, headers: sessionHeaders('unknown-item') });
     expect(given.headers['x-palimpsest-bypassed']).toBeUndefined();
     expect(bench.upstream.requests[0]?.bytes.toString()).toBe(body);
-    expect(await replayed(bench.stack, 'unknown-item')).toEqual(input);
+    expect((await replayed(bench.stack, 'unknown-item')).slice(0, input.length)).toEqual(input);
   });
 
   test('a conversation that the provider holds passes, and says why', async () => {
