@@ -105,8 +105,8 @@ export type RecoverySource = Pick<PalimpsestClient, 'toolResponse' | 'search' | 
 
 /**
  * Answers one call of the agent. Resolves to the content of its tool message, a JSON object. For a mistake of the model (an
- * unknown tool or id, invalid JSON, too long arguments) the object is `{"error", "hint"}`; other failures, such as `Store.Unavailable`, are thrown.
- * `given` has the arguments as the SDK passes them: JSON text, or its value.
+ * unknown tool or id, invalid JSON, too long arguments) the object is `{"error", "hint"}`; other failures, such as
+ * `Store.Unavailable`, are thrown. `given` has the arguments as the SDK passes them: JSON text, or its value.
  *
  * @example
  * const content = await callRecoveryTool(palimpsest, 's-1', call.function.name, call.function.arguments);

@@ -10,7 +10,7 @@ export interface SeenSession {
   version: string;
   /** Whether a compaction came after the last turn, as `hasMoved` says. */
   moved: boolean;
-  /** The list that stands for the whole log, if a caller has stored one. `shown`: the context has its messages, all of them whole. */
+  /** The list of a caller that stands for the whole log. `shown`: the context has all its messages, none shortened. */
   list?: { digest: string; items: number; shown?: boolean } | undefined;
 }
 
