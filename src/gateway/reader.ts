@@ -59,7 +59,7 @@ export class AnswerReader {
     });
   }
 
-  /** What the model has said so far; null if that cannot be read yet. */
+  /** The answer, as far as it was read; null if it cannot be read yet. */
   answer(): Answer | null {
     // A value that is cut off is seldom worth an attempt.
     return this.#isStream || /\}\s*$/.test(this.#json.at(-1)?.toString('latin1') ?? '')

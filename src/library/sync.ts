@@ -192,7 +192,7 @@ async function aboutStored(kept: Kept): Promise<Omit<Synced, 'context' | 'unchan
 function noteShown({ pool }: Connections, ids: SessionIds, { held }: List, row: SessionRow): void {
   const seen = lastSeen(pool, ids);
   const isOfList = seen?.list?.digest === held.ofBeginnings.at(-1) && seen?.row.nextSeq === row.nextSeq;
-  if (isOfList && row.generation === 0) seen.list!.shown = true;
+  if (isOfList) seen.list!.shown = true;
 }
 
 /**
@@ -240,7 +240,7 @@ function seenPlace(
     isNew: false,
   };
   const after = { version, longer: list.held.ofBeginnings.slice(items) };
-  const wasShown = seen.list.shown === true && row.generation === 0;
+  const wasShown = seen.list.shown === true;
   return { target, common, parts, edited: null, isKnown: false, after, wasShown };
 }
 
