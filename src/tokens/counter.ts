@@ -1,5 +1,6 @@
 import { createRequire } from 'node:module';
 import { invalid } from '../errors.js';
+import { bytePairCount } from './byte-pairs.js';
 import { isKnownAnthropicModel, modelName } from './windows.js';
 
 export interface TokenCounter {
@@ -19,35 +20,16 @@ export const tokenizerNames = ['o200k_base', 'cl100k_base', 'chars/4', 'chars/3.
 
 export type TokenizerName = (typeof tokenizerNames)[number] | `custom:${string}`;
 
-/** The part of gpt-tokenizer used here. */
-interface Encoding {
-  countTokens(text: string, options: { disallowedSpecial: Set<string> }): number;
-  clearMergeCache(): void;
-}
-
-/**
- * gpt-tokenizer caches merged pieces as slices, which keep their whole text in memory. The cache is cleared after this many
- * characters, which bounds the memory and costs no measurable time.
- */
-const FORGET_AFTER_CHARACTERS = 4_000_000;
-
-/** A counter for a byte-pair encoding, which is loaded at first use (tables of 1–2 MB). @internal Tests compare it with the encoder. */
-export function bytePairCounter(name: TokenizerName, load: () => Encoding): TokenCounter {
-  let encoding: Encoding | undefined;
-  let remembered = 0;
-  const options = { disallowedSpecial: new Set<string>() };
+/** A counter for a byte-pair encoding, which is loaded at first use. @internal Tests compare it with gpt-tokenizer's. */
+export function bytePairCounter(name: TokenizerName, load: () => (text: string) => number): TokenCounter {
+  let countSlice: ((text: string) => number) | undefined;
   return {
     name,
     count(text) {
       if (text === '') return 0;
-      encoding ??= load();
+      countSlice ??= load();
       let tokens = 0;
-      for (const slice of unbrokenRunsSplit(text)) tokens += encoding.countTokens(slice, options);
-      remembered += text.length;
-      if (remembered > FORGET_AFTER_CHARACTERS) {
-        encoding.clearMergeCache();
-        remembered = 0;
-      }
+      for (const slice of unbrokenRunsSplit(text)) tokens += countSlice(slice);
       return tokens;
     },
   };
@@ -77,14 +59,19 @@ function characterCounter(name: TokenizerName, perToken: number): TokenCounter {
   };
 }
 
-const load = createRequire(import.meta.url);
+const require = createRequire(import.meta.url);
+
+/** Vocabulary and pattern are gpt-tokenizer's, of which a counter in memory takes ten times as much. */
+function loadEncoding(name: 'o200k_base' | 'cl100k_base'): (text: string) => number {
+  const patterns = require('gpt-tokenizer/cjs/encodingParams/constants') as Record<string, RegExp>;
+  const pieces = patterns[name === 'o200k_base' ? 'O200K_TOKEN_SPLIT_REGEX' : 'CL100K_TOKEN_SPLIT_REGEX'];
+  if (pieces === undefined) throw new Error(`gpt-tokenizer has no pattern for ${name}`);
+  return bytePairCount(require.resolve(`gpt-tokenizer/data/${name}.tiktoken`), pieces);
+}
 
 const counters: Record<(typeof tokenizerNames)[number], TokenCounter> = {
-  o200k_base: bytePairCounter('o200k_base', () => load('gpt-tokenizer/cjs/encoding/o200k_base') as Encoding),
-  cl100k_base: bytePairCounter(
-    'cl100k_base',
-    () => load('gpt-tokenizer/cjs/encoding/cl100k_base') as Encoding,
-  ),
+  o200k_base: bytePairCounter('o200k_base', () => loadEncoding('o200k_base')),
+  cl100k_base: bytePairCounter('cl100k_base', () => loadEncoding('cl100k_base')),
   'chars/4': characterCounter('chars/4', 4),
   'chars/3.3': characterCounter('chars/3.3', 3.3),
 };
@@ -93,7 +80,7 @@ const counters: Record<(typeof tokenizerNames)[number], TokenCounter> = {
 const preloadAfterMs = 1_000;
 
 /**
- * Loads the default tokenizer, which holds the event loop for about 180 ms, a second after a process is ready: the requests that
+ * Loads the default tokenizer, which holds the event loop for about 60 ms, a second after a process is ready: the requests that
  * waited for the process come first, and no later one has to wait.
  */
 export function preloadTokenizer(): void {

@@ -16,7 +16,7 @@ const watching = `
   import Module from 'node:module';
   const load = Module._load;
   Module._load = (name, ...more) => {
-    if (/gpt-tokenizer.*o200k_base$/.test(name)) process.stderr.write('tokenizer loaded\\n');
+    if (/^gpt-tokenizer/.test(name)) process.stderr.write('tokenizer loaded\\n');
     return load(name, ...more);
   };`;
 
