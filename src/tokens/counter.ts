@@ -80,7 +80,7 @@ const counters: Record<(typeof tokenizerNames)[number], TokenCounter> = {
 const preloadAfterMs = 1_000;
 
 /**
- * Loads the default tokenizer, which holds the event loop for about 60 ms, a second after a process is ready: the requests that
+ * Loads the default tokenizer, which holds the event loop for about 80 ms, a second after a process is ready: the requests that
  * waited for the process come first, and no later one has to wait.
  */
 export function preloadTokenizer(): void {
