@@ -62,9 +62,12 @@ export async function runWorker(settings: WorkerSettings): Promise<RunningWorker
     const stop = () => {
       for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
     };
-    const finished = Promise.all(workers.map((worker) => worker.run().finally(stop)))
+    const runs = workers.map((worker) => worker.run().finally(stop));
+    const finished = Promise.all(runs)
       .then(() => undefined)
       .finally(async () => {
+        // The SDK refuses to close a connection that a worker still holds.
+        await Promise.allSettled(runs);
         await connection.close();
         await pool?.end();
       });
@@ -145,10 +148,15 @@ async function createWorkers(
   const createOrchestrator = workersOfOneThread();
   const orchestrating = orchestrates([...roles]) ? await orchestrators(roles, settings) : [];
   const stepping = pool ? steps(roles, settings, pool, client) : [];
-  return Promise.all([
+  const created = [
     ...orchestrating.map((one) => createOrchestrator({ ...common, ...one })),
     ...stepping.map((one) => Worker.create({ ...common, ...one })),
-  ]);
+  ];
+  return Promise.all(created).catch(async (error: unknown) => {
+    // Only a worker that has run lets go of the connection.
+    await Promise.allSettled(created.map(async (one) => (await one).runUntil(Promise.resolve())));
+    throw error;
+  });
 }
 
 async function orchestrators(
