@@ -24,7 +24,7 @@ const ofAccess = ['Api.Unauthorized', 'Api.Forbidden', 'Store.Unavailable', 'Ide
 
 /** Failures that any operation may have. */
 const always: readonly FailureType[] = [
-  ...(['Input.Invalid', ...ofAccess, 'Api.Overloaded'] as const),
+  ...(['Input.Invalid', ...ofAccess, 'Api.Unavailable', 'Api.Overloaded'] as const),
   ...(['Tenant.LimitReached', 'Store.Busy', 'Api.Failed'] as const),
 ];
 

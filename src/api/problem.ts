@@ -25,6 +25,7 @@ const statuses: Partial<Record<FailureType, number>> = {
   'Store.Unavailable': 503,
   'Temporal.Unavailable': 503,
   'Identity.Unavailable': 503,
+  'Api.Unavailable': 503,
   'Api.Overloaded': 503,
 };
 
@@ -72,6 +73,13 @@ export function unauthorized(
     hint: 'Send `Authorization: Bearer TOKEN` with a token of this API.',
     cause,
   });
+}
+
+/** Nothing of the request was done. Its connection ends here, so that a repeated one reaches a process that runs. */
+export function stopping(server: 'API' | 'gateway'): Refused {
+  const hint = `Repeat the request: another process of the ${server} can take it.`;
+  const headers = { connection: 'close' };
+  return new Refused(503, 'Api.Unavailable', `The ${server} is shutting down.`, { hint }, headers);
 }
 
 /** Throws `Api.Forbidden`, which names the scope. */

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import type { ServerResponse } from 'node:http';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import { invalid, PalimpsestError } from '../errors.js';
+import { invalid } from '../errors.js';
 import { asCaller, type Caller, CallerGone } from '../store/connection/places.js';
 import type { TokenAccess } from '../store/tokens/tokens.js';
 import { accessOf, isLocal } from './access.js';
@@ -14,7 +14,7 @@ import { answerRaw, asFailure, notThere, traceOf, withoutAddresses } from './fai
 import { openApiDocument } from './openapi.js';
 import { operations } from './operations/index.js';
 import { JsonPieces, linesMediaType, type Operation, Streamed } from './operations/operation.js';
-import { headersOf, needScope, problemMediaType, problemOf } from './problem.js';
+import { headersOf, needScope, problemMediaType, problemOf, stopping } from './problem.js';
 import { sendJson } from './send-json.js';
 import { addServiceRoutes } from './service.js';
 import { type ApiService, type ApiSettings, checkedSettings, type CompleteSettings } from './settings.js';
@@ -296,14 +296,9 @@ class InFlight {
     return this.over;
   }
 
-  /** Counts a request until its answer is sent or its caller has gone. Throws `Api.Overloaded`. */
+  /** Counts a request until its answer is sent or its caller has gone. Throws `Api.Unavailable`. */
   enter(response: ServerResponse): void {
-    if (this.over) {
-      response.setHeader('connection', 'close');
-      throw new PalimpsestError('Api.Overloaded', 'This API is shutting down.', {
-        hint: 'Repeat the request: another instance can take it.',
-      });
-    }
+    if (this.over) throw stopping('API');
     this.requests++;
     response.once('close', () => {
       this.requests--;

@@ -29,13 +29,3 @@ export function sendFailure(
 
 export const overloaded = (message: string): PalimpsestError =>
   new PalimpsestError('Api.Overloaded', message, { hint: 'Repeat the request after a moment.' });
-
-/** Nothing of the request was done. Its connection ends here, so that a repeated one reaches a process that runs. */
-export const stopping = (): Refused =>
-  new Refused(
-    503,
-    'Api.Unavailable',
-    'The gateway is shutting down.',
-    { hint: 'Repeat the request: another process of the gateway can take it.' },
-    { connection: 'close' },
-  );

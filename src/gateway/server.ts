@@ -3,11 +3,12 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { accessOf } from '../api/access.js';
 import { asFailure, traceOf } from '../api/failures.js';
+import { stopping } from '../api/problem.js';
 import { checkedSettings } from '../api/settings.js';
 import { invalid } from '../errors.js';
 import { CallerGone } from '../store/connection/places.js';
 import { Answers } from './answers.js';
-import { overloaded, stopping } from './failures.js';
+import { overloaded } from './failures.js';
 import { Forwarder } from './forward.js';
 import { Requests, type Visit } from './requests.js';
 import { Sessions } from './session.js';
@@ -139,7 +140,7 @@ class Gateway {
       if (this.#ending && this.#inProgress === 0) this.#drained();
     });
     try {
-      if (this.#ending) throw stopping();
+      if (this.#ending) throw stopping('gateway');
       if (this.#inProgress > this.settings.maxInFlight) throw overloaded('The gateway is busy.');
       await this.#requests.answer(visit);
     } catch (error) {

@@ -209,8 +209,9 @@ describe('a shutdown', () => {
       const closed = server.api.close();
       expect((await call('/readyz')).json).toMatchObject({ ready: false, ending: true });
       const refused = await call('/v1/sessions');
-      expect([refused.status, refused.headers.get('connection')]).toEqual([503, 'close']);
-      expect(refused.json).toMatchObject({ failure: 'Api.Overloaded' });
+      expect(refused.status).toBe(503);
+      expect(refused.json).toMatchObject({ failure: 'Api.Unavailable' });
+      expect(['connection', 'retry-after'].map((name) => refused.headers.get(name))).toEqual(['close', '1']);
       model.release();
       expect((await compacting).json).toMatchObject({ generation: 1 });
       await closed;

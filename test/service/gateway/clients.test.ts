@@ -2,6 +2,8 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest } from 'node:http';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import {
@@ -192,19 +194,26 @@ describe('the client', () => {
     expect(given.json.error?.message).toContain('messages[0].role');
   });
 
-  test('of a gateway that stops gets its answer', async () => {
+  test('of a gateway that stops gets its answer, and a new request is refused', async () => {
     let answer = (): void => undefined;
     bench.upstream.reply(async (received, response) => {
       await new Promise<void>((resolve) => (answer = resolve));
       await say({ text: 'Late.' }, received, response);
     });
     const running = await bench.gateway();
+    const { hostname, port } = new URL(running.address);
+    const begun = connect(Number(port), hostname);
+    begun.write(`GET ${completions} HTTP/1.1\r\nhost: ${hostname}\r\n`);
     const call = send(`${running.address}${completions}`, {
       body: bodyOf([user('One.')]),
       headers: sessionHeaders('stopping'),
     });
     await expect.poll(() => bench.upstream.requests.length).toBe(1);
     const closing = running.close();
+    begun.write('\r\n');
+    const refused = await text(begun);
+    expect(refused).toMatch(/^HTTP\/1.1 503 .*"code":"Api.Unavailable"/s);
+    for (const header of ['retry-after: 1', 'connection: close']) expect(refused).toContain(header);
     answer();
     expect((await call).json.choices?.[0]?.message.content).toBe('Late.');
     await closing;
