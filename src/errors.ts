@@ -82,6 +82,14 @@ export function invalid(message: string, path?: string, hint?: string): Palimpse
   return new PalimpsestError('Input.Invalid', message, { path, hint });
 }
 
+/** The same failure, with these words and details in place of its own. */
+export function restated(
+  failure: PalimpsestError,
+  { message = failure.message, ...other }: FailureDetails & { message?: string },
+): PalimpsestError {
+  return new PalimpsestError(failure.type, message, { ...failure, cause: failure.cause, ...other });
+}
+
 /** Knows failures of other copies of this code, too: a process may load `palimpsest` and `palimpsest-client`. */
 export function isFailure(error: unknown, type?: FailureType): error is PalimpsestError {
   if (!(error instanceof Error) || error.name !== 'PalimpsestError' || !('type' in error)) return false;

@@ -2,7 +2,7 @@
 import { isUtf8 } from 'node:buffer';
 import { parseExact } from '../conversation/json.js';
 import { type Json, MessagesText } from '../conversation/message.js';
-import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { invalid, isFailure, restated } from '../errors.js';
 import { inThread } from '../intake/threads/pool.js';
 import { Refused } from './problem.js';
 
@@ -56,8 +56,8 @@ export async function readBody(bytes: Buffer, mediaType: string, tenant?: string
 
 function ofBody(error: unknown): unknown {
   if (!isFailure(error)) return error;
-  const { type, message, path = 'body', hint = 'Send strict JSON (RFC 8259).', details } = error;
-  return new PalimpsestError(type, message, { path, hint, ...(details ? { details } : {}) });
+  const { path = 'body', hint = 'Send strict JSON (RFC 8259).' } = error;
+  return restated(error, { path, hint });
 }
 
 /** Refuses compressed bodies, because their real size is known only after decompression. Throws `Input.Invalid`. */

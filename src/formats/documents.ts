@@ -1,4 +1,4 @@
-import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { invalid, isFailure, type PalimpsestError, restated } from '../errors.js';
 import type { Json } from '../conversation/message.js';
 import { metaOf } from '../conversation/validate.js';
 import { isFields } from './content.js';
@@ -69,9 +69,8 @@ function inDocument<Result>(items: readonly Json[], layout: FileLayout, read: ()
     const item = Number(number);
     const place = layout === 'lines' ? `lines[${item}]` : placeOf(items, item);
     const path = `${place}${rest}`;
-    const { type, hint, cause } = error;
     const message = error.message.replaceAll(error.path!, path).replaceAll(`items[${item}]`, place);
-    throw new PalimpsestError(type, message, { path, hint, cause, details: { ...error.details, item } });
+    throw restated(error, { message, path, details: { ...error.details, item } });
   }
 }
 

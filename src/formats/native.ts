@@ -15,7 +15,7 @@ import {
 } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/json.js';
 import { metaOf, nativeField } from '../conversation/validate.js';
-import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { invalid, isFailure, restated } from '../errors.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { type Fields, isFields } from './content.js';
 import { withoutEnvelope } from './envelope.js';
@@ -53,9 +53,8 @@ function unitsOf(value: readonly Json[], adapter: Format, path: string): Unit[] 
     if (adapter.name !== 'openai-chat' || !isFailure(error, 'Input.Invalid')) throw error;
     const seeming = candidates.find((format) => opens(format, [...value], 'document'))?.name ?? adapter.name;
     if (seeming === adapter.name) throw error;
-    const { message, path: at, details } = error;
     const hint = `The messages look like the format ${seeming}. ${beginWith(seeming)}`;
-    throw new PalimpsestError('Input.Invalid', message, { path: at, hint, details, cause: error });
+    throw restated(error, { hint, cause: error });
   }
 }
 

@@ -6,7 +6,7 @@ import { readBodyHere, refuseEncoded } from '../api/body.js';
 import { asFailure, traceOf, withoutAddresses } from '../api/failures.js';
 import { needScope, Refused } from '../api/problem.js';
 import { checkId } from '../contract/ids.js';
-import { invalid, isFailure, networkReason, PalimpsestError } from '../errors.js';
+import { invalid, isFailure, networkReason, type PalimpsestError, restated } from '../errors.js';
 import { isFields } from '../formats/content.js';
 import { CallerGone } from '../store/connection/places.js';
 import type { TokenAccess } from '../store/tokens/tokens.js';
@@ -228,5 +228,5 @@ function withHeader(failure: PalimpsestError): PalimpsestError {
   if (failure.type !== 'Store.ListEdited') return failure;
   const hint =
     'Send the whole list, use another session, or say with the header x-palimpsest-on-edit what it means: fork or append.';
-  return new PalimpsestError(failure.type, failure.message, { ...failure, hint });
+  return restated(failure, { hint });
 }

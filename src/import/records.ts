@@ -2,7 +2,7 @@ import type { FormatName } from '../conversation/format-names.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { chatMessages } from '../conversation/validate.js';
-import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { invalid, isFailure, type PalimpsestError, restated } from '../errors.js';
 import { isFields, mustBe } from '../formats/content.js';
 import { classifyLine, openDocument, type OpenedDocument } from '../formats/documents.js';
 import type { FileLayout } from '../formats/format.js';
@@ -223,29 +223,24 @@ function atItem(
   if (line === undefined || /^line \d/i.test(error.message)) return { error, line: lines[0] ?? 1 };
   const isWhole = rest === '' || !isEachLine;
   const message = isWhole ? error.message : error.message.replaceAll(path, rest);
-  return { error: atLine(withPath(error, message, isWhole ? path : rest), line), line };
+  return { error: atLine(restated(error, { message, path: isWhole ? path : rest }), line), line };
 }
 
 function atLine(error: PalimpsestError, line: number): PalimpsestError {
   if (/^line \d/i.test(error.message)) return error;
-  return withPath(error, `Line ${line}: ${error.message}`, error.path);
-}
-
-function withPath(error: PalimpsestError, message: string, path: string | undefined): PalimpsestError {
-  const { type, hint, details, cause } = error;
-  return new PalimpsestError(type, message, { path, hint, details, cause });
+  return restated(error, { message: `Line ${line}: ${error.message}` });
 }
 
 /** Adds a hint if the error has none. */
 function withHint(error: PalimpsestError): PalimpsestError {
   if (error.hint !== undefined) return error;
-  const { type, message, path, details, cause } = error;
-  const hint = 'Correct the session there, and import it again: nothing is stored twice.';
-  return new PalimpsestError(type, message, { path, hint, details, cause });
+  return restated(error, {
+    hint: 'Correct the session there, and import it again: nothing is stored twice.',
+  });
 }
 
 /** Adds the name of the file in front, for callers that read several files. */
 export function inFile(error: PalimpsestError, file: string): PalimpsestError {
   if (error.message.includes(file)) return error;
-  return withPath(error, `${file}: ${error.message}`, error.path);
+  return restated(error, { message: `${file}: ${error.message}` });
 }

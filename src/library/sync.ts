@@ -7,7 +7,7 @@ import type { Synced, SyncOrText } from '../contract/sync.js';
 import { afterOthers, inTurn } from '../contention.js';
 import { readInstant } from '../conversation/instant.js';
 import type { Json } from '../conversation/message.js';
-import { isFailure, PalimpsestError } from '../errors.js';
+import { isFailure, PalimpsestError, restated } from '../errors.js';
 import { appendedItems } from '../formats/native.js';
 import { limitsOf } from '../limits/limits.js';
 import { policyOf } from '../policy/layers.js';
@@ -526,9 +526,10 @@ function inList(error: unknown, { instead }: List, indexes: readonly number[]): 
   const path = isOther
     ? `instead.messages[${index - instead.at}]`
     : `messages[${index < instead.at ? index : index - instead.logged + instead.held}]`;
-  const { type, message, hint, details, cause } = error;
-  const named = message.replace(own, path);
-  return new PalimpsestError(type, named, { path: error.path!.replace(own, path), hint, details, cause });
+  return restated(error, {
+    message: error.message.replace(own, path),
+    path: error.path!.replace(own, path),
+  });
 }
 
 /**

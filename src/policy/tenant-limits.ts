@@ -3,7 +3,7 @@
  * configuration has the defaults of all tenants, the table `tenant_limits` the fields that differ for one tenant.
  */
 import { z } from 'zod';
-import { PalimpsestError } from '../errors.js';
+import { PalimpsestError, restated } from '../errors.js';
 import type { Policy } from './defaults.js';
 import type { PolicyInput } from './schema.js';
 import { milliseconds, positive } from './summary-schema.js';
@@ -216,10 +216,7 @@ export function assertWithinLimits(
   const model = given.summary?.model;
   const refused =
     model === undefined || model === before.summary?.model ? null : refusalOfModel(limits, model);
-  if (refused?.details)
-    throw new PalimpsestError(refused.type, refused.message, {
-      ...{ path: 'policy.summary.model', hint: refused.hint, details: refused.details },
-    });
+  if (refused) throw restated(refused, { path: 'policy.summary.model' });
 }
 
 const appliesTo = (limit: LimitName, given: string): string =>

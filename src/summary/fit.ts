@@ -11,7 +11,7 @@ import {
   type ViewItem,
 } from '../context/view/view.js';
 import type { ChatMessage } from '../conversation/message.js';
-import { isFailure, PalimpsestError } from '../errors.js';
+import { isFailure, restated } from '../errors.js';
 import { type Limits, memoryWithin } from '../limits/limits.js';
 import type { Policy } from '../policy/defaults.js';
 import type { Steps } from '../steps.js';
@@ -59,10 +59,9 @@ export function* fittingMemory(
 /** A caller that gave the budget can raise it. */
 function forAsked(error: unknown): unknown {
   if (!isFailure(error, 'Budget.Unreachable')) return error;
-  const { type, message, details } = error;
   const shortens = error.hint?.startsWith(shorteningHint) ? `, or ${shorteningHint}` : '';
-  const hint = `raise budget to at least ${String(details?.floor)}${shortens}`;
-  return new PalimpsestError(type, message, { hint, details, cause: error });
+  const hint = `raise budget to at least ${String(error.details?.floor)}${shortens}`;
+  return restated(error, { hint, cause: error });
 }
 
 /** The source with its head as shortened earlier for this budget. */
