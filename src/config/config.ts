@@ -3,7 +3,7 @@ import path from 'node:path';
 import { z } from 'zod';
 import { configSchema, settings } from './schema.js';
 import { secrets } from './values.js';
-import { type UnknownVariable, unknownVariables } from './unknown-variables.js';
+import { isOfService, type UnknownVariable, unknownVariables } from './unknown-variables.js';
 import { parseYaml } from './yaml.js';
 import { invalid, isFailure, type PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
@@ -67,7 +67,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env, folder: string 
   const fromEnvironment = new Map<string, string>();
   for (const { path: place, variable } of settings()) {
     const value = env[variable]?.trim();
-    if (!value || variable === 'PALIMPSEST_POLICY') continue;
+    if (!value || isOfService(variable, value) || variable === 'PALIMPSEST_POLICY') continue;
     put(given, place, value);
     fromEnvironment.set(place.join('.'), variable);
   }

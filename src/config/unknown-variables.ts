@@ -17,9 +17,16 @@ const besides = ['PALIMPSEST_CONFIG', 'PALIMPSEST_URL', 'PALIMPSEST_TOKEN'];
 /** Variables of tests and benchmarks (docs/testing.md). */
 const ofTests = ['PALIMPSEST_TRANSCRIPTS', 'PALIMPSEST_PEER_CASES', 'PALIMPSEST_NATIVE_DATA'];
 
-/** Kubernetes sets such variables in every container beside a service with the name `palimpsest` or `palimpsest-…`. */
 const ofService = /_SERVICE_(?:HOST|PORT)|_PORT_\d+_(?:TCP|UDP|SCTP)/;
-const serviceAddress = /^(?:tcp|udp|sctp):\/\//;
+const serviceAddress = /^(?:tcp|udp|sctp):\/\/\S+:\d+$/;
+
+/**
+ * Whether Kubernetes set the variable, as it does in every container beside a service with the name `palimpsest` or
+ * `palimpsest-…`. Beside `palimpsest-api`, `PALIMPSEST_API_PORT` is an address.
+ */
+export function isOfService(name: string, value: string): boolean {
+  return ofService.test(name) || (name.endsWith('_PORT') && serviceAddress.test(value));
+}
 
 /** The variables that are probably misspelt settings, in alphabetical order. An empty variable counts as unset. */
 export function unknownVariables(env: NodeJS.ProcessEnv): UnknownVariable[] {
@@ -32,11 +39,7 @@ export function unknownVariables(env: NodeJS.ProcessEnv): UnknownVariable[] {
   return Object.entries(env)
     .filter(
       ([name, value = '']) =>
-        name.startsWith(prefix) &&
-        !expected.has(name) &&
-        value.trim() !== '' &&
-        !ofService.test(name) &&
-        !serviceAddress.test(value),
+        name.startsWith(prefix) && !expected.has(name) && value.trim() !== '' && !isOfService(name, value),
     )
     .map(([variable]) => ({ variable, nearest: nearest(variable, known)[0] ?? '' }))
     .sort((a, b) => (a.variable < b.variable ? -1 : 1));

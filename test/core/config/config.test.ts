@@ -138,6 +138,16 @@ describe('the environment', () => {
     expect(unknownVariables(Object.fromEntries(named.map((name) => [name, 'x'])))).toEqual([]);
   });
 
+  test('takes no address of a Kubernetes service for a port', () => {
+    const besideServices = {
+      PALIMPSEST_API_PORT: 'tcp://10.0.0.1:80',
+      PALIMPSEST_GATEWAY_PORT: 'tcp://[::1]:81',
+    };
+    const { api, gateway, unknownVariables: unknown } = readConfig(besideServices);
+    expect([api.port, gateway.port, unknown]).toEqual([7280, 7281, []]);
+    expect(refusal({ PALIMPSEST_API_PORT: 'tcp://10.0.0.1' }).path).toBe('PALIMPSEST_API_PORT');
+  });
+
   test('leaves out the variables that Kubernetes sets for a service', () => {
     expect(
       unknownVariables({
