@@ -29,7 +29,11 @@ function errorShape(error: unknown): ErrorShape {
   if (!(error instanceof PalimpsestError)) {
     return { type: 'Internal', message: error instanceof Error ? error.message : String(error) };
   }
-  const { type, message, path, hint } = error;
+  const { type, message, path } = error;
+  const isReadersMistake = type === 'Store.SessionNotFound' && path === 'session';
+  const hint = isReadersMistake
+    ? `\`${programName()} sessions\` lists the sessions of the tenant; \`--tenant\` names another one.`
+    : error.hint;
   return {
     ...{ type, message },
     ...(path === undefined ? {} : { path }),

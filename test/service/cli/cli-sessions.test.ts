@@ -402,11 +402,11 @@ describe.concurrent('wrong input', () => {
           type: 'Store.SessionNotFound',
           path: 'session',
           message: expect.stringContaining('nobody') as string,
-          hint: expect.any(String) as string,
+          hint: expect.stringMatching(/palimpsest.* sessions` lists the sessions of the tenant/) as string,
         },
       },
     ]);
-    expect(stderr).toMatch(/^Store\.SessionNotFound: .*nobody\n {2}The first appended turn/);
+    expect(stderr).toMatch(/^Store\.SessionNotFound: .*nobody\n {2}`.*palimpsest.* sessions` lists/);
   });
 
   test.each([
