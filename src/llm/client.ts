@@ -36,12 +36,11 @@ class CompatibleEndpoint extends OpenAI {
   }
 }
 
+/** The longest delay of a timer. */
+const longestTimeoutMs = 2 ** 31 - 1;
+
 /** Returns null without a key. Throws `Input.Invalid` for an unusable key or URL. */
-export function openEndpoint({
-  apiKey: key,
-  baseUrl: baseURL,
-  timeoutMs: timeout,
-}: EndpointOptions): OpenAI | null {
+export function openEndpoint({ apiKey: key, baseUrl: baseURL, timeoutMs }: EndpointOptions): OpenAI | null {
   const apiKey = checkedKey(key);
   if (baseURL !== undefined) checkUrl(baseURL);
   if (apiKey === '') return null;
@@ -51,7 +50,9 @@ export function openEndpoint({
     adminAPIKey: null,
     baseURL,
     maxRetries: 0,
-    timeout,
+    // The deadline of `startDeadline` comes first; the header is the one that `openai` sends.
+    timeout: longestTimeoutMs,
+    defaultHeaders: { 'X-Stainless-Timeout': String(Math.trunc(timeoutMs / 1_000)) },
     logLevel: 'off',
   });
 }
@@ -100,11 +101,16 @@ interface Deadline {
   stop(): void;
 }
 
+/** After a stall, a timer runs before sockets are read. In this time an answer is read that came during the stall. */
+const readingMs = 100;
+
 /** Applies one limit to headers, bodies and repeated requests; the timeout of `openai` ends with the headers. */
 export function startDeadline(caller: AbortSignal, timeoutMs: number): Deadline {
   const controller = new AbortController();
   const abort = (): void => controller.abort();
-  const timer = setTimeout(abort, timeoutMs);
+  let timer = setTimeout(() => {
+    timer = setTimeout(abort, readingMs);
+  }, timeoutMs);
   caller.addEventListener('abort', abort, { once: true });
   if (caller.aborted) abort();
   return {
