@@ -14,6 +14,7 @@ import { isDrawnAgain } from '../src/temporal/failures.js';
 import type { AskingOfSession } from './asking.js';
 import type { Attempt, Dependencies } from './run.js';
 import { findOrClaim, whileLeased } from './lease.js';
+import { sharedCall } from './shared-call.js';
 import { spentBy, withinTokens } from './tokens.js';
 
 /**
@@ -21,13 +22,26 @@ import { spentBy, withinTokens } from './tokens.js';
  * Otherwise makes one model call and stores the accepted answer under its content key before anything else happens, so that a
  * later attempt finds it. In both cases the answer is held for the compaction. `meanwhile` runs during the call and never rejects.
  */
-export async function answerOnce(
+export function answerOnce(
   dependencies: Dependencies,
   asking: AskingOfSession,
   question: Question,
   payer: Payer,
   attempt: Attempt,
   meanwhile: () => Promise<void> = () => Promise.resolve(),
+): Promise<DigestRef> {
+  return sharedCall(attempt, question.key, (signal) =>
+    findOrAsk(dependencies, asking, question, payer, { ...attempt, signal }, meanwhile),
+  );
+}
+
+async function findOrAsk(
+  dependencies: Dependencies,
+  asking: AskingOfSession,
+  question: Question,
+  payer: Payer,
+  attempt: Attempt,
+  meanwhile: () => Promise<void>,
 ): Promise<DigestRef> {
   const { pool, metrics } = dependencies;
   const { key } = question;

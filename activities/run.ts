@@ -50,6 +50,8 @@ export interface Attempt {
   deadline: number;
   /** Aborted on cancellation, and on worker shutdown after the grace time. */
   signal: AbortSignal;
+  /** Tells whether the server has, or may have, given up this attempt because it heard nothing of it in time. */
+  givenUp: () => boolean;
   /** The workflow run that this step belongs to. */
   runId: string;
   /** Identifies this attempt to others that need the same answer of a model. */
@@ -85,18 +87,28 @@ async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> 
   const { info } = context;
   const { runId } = info.workflowExecution ?? { runId: '' };
   const waits = waitsIn(info.heartbeatDetails);
+  const startedAt = Date.now();
+  let toldAt = startedAt;
+  let silent = false;
   const attempt: Attempt = {
     number: info.attempt,
     draw: info.attempt - waits,
     backfill: (info.priority?.priorityKey ?? 0) >= backfillPriorityKey,
     deadline: info.scheduledTimestampMs + info.scheduleToCloseTimeoutMs - beyondDeadlineMs,
     signal: context.cancellationSignal,
+    givenUp: () => {
+      const { notFound, timedOut } = context.cancellationDetails ?? {};
+      return silent || notFound === true || timedOut === true;
+    },
     runId,
     asker: { step: `${runId}/${info.activityId}`, attempt: info.attempt },
   };
-  const startedAt = Date.now();
-  const tell = (waited: number): void =>
-    context.heartbeat({ phase, attempt: attempt.number, elapsedMs: Date.now() - startedAt, waits: waited });
+  const tell = (waited: number): void => {
+    const now = Date.now();
+    silent ||= now - toldAt > (info.heartbeatTimeoutMs ?? Infinity);
+    toldAt = now;
+    context.heartbeat({ phase, attempt: attempt.number, elapsedMs: now - startedAt, waits: waited });
+  };
   const beat = setInterval(() => tell(waits), heartbeatEveryMs);
   try {
     return await step(attempt);
