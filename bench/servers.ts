@@ -1,7 +1,7 @@
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { defaultCacheDir } from '../src/runtime/home.js';
+import { defaultCacheDir } from '../src/runtime/cache-dir.js';
 import { startPostgres, stopPostgres } from '../src/runtime/postgres.js';
 import { startTemporal, stopTemporal } from '../src/runtime/temporal.js';
 import { searchAttributeTypes } from '../src/temporal/names.js';

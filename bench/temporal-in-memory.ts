@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { Connection } from '@temporalio/client';
-import { defaultCacheDir } from '../src/runtime/home.js';
+import { defaultCacheDir } from '../src/runtime/cache-dir.js';
 import { findTemporal } from '../src/runtime/temporal-binary.js';
 import { commandOf, endProcess, startDaemon } from '../src/runtime/process.js';
 import { freePort } from '../src/runtime/ports.js';

@@ -9,7 +9,8 @@ import { invalid, isFailure, type PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
 import { readDeploymentPolicy } from './policy-sources.js';
 import type { DeploymentPolicy } from '../policy/layers.js';
-import { defaultCacheDir, defaultDataDir } from '../runtime/home.js';
+import { defaultCacheDir } from '../runtime/cache-dir.js';
+import { defaultDataDir } from '../runtime/home.js';
 
 type Read = z.output<typeof configSchema>;
 

@@ -1,4 +1,7 @@
-import { type Document, isNode, LineCounter, parseDocument } from 'yaml';
+import { createRequire } from 'node:module';
+import type * as Yaml from 'yaml';
+
+const require = createRequire(import.meta.url);
 
 interface Read {
   /** Null for an empty text. */
@@ -14,6 +17,8 @@ interface Read {
 
 /** Parses YAML, and JSON as a part of it. */
 export function parseYaml(text: string): Read {
+  // Most processes read no YAML, and loading its parser takes as long as a round trip.
+  const { isNode, LineCounter, parseDocument } = require('yaml') as typeof Yaml;
   const lineCounter = new LineCounter();
   const document = parseDocument(text, { lineCounter, prettyErrors: false, logLevel: 'error' });
   const [error] = document.errors;
@@ -36,7 +41,7 @@ export function parseYaml(text: string): Read {
 }
 
 /** An alias without its anchor, or too many aliases of aliases, are found only here. */
-function valueOf(document: Document): Pick<Read, 'parsed' | 'problem'> {
+function valueOf(document: Yaml.Document): Pick<Read, 'parsed' | 'problem'> {
   try {
     return { parsed: document.toJS(), problem: undefined };
   } catch (error) {

@@ -1,5 +1,4 @@
 import { accessSync, constants, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { homedir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { invalid } from '../errors.js';
@@ -69,14 +68,6 @@ export function makeDataFolder(dir: string): void {
       'Set PALIMPSEST_DATA to a writable folder.',
     );
   }
-}
-
-/**
- * The folder of programs that all projects of a user share: `$PALIMPSEST_CACHE`, else below `$XDG_CACHE_HOME` or `~/.cache`.
- */
-export function defaultCacheDir(env: NodeJS.ProcessEnv = process.env): string {
-  if (env.PALIMPSEST_CACHE) return path.resolve(env.PALIMPSEST_CACHE);
-  return path.join(env.XDG_CACHE_HOME || path.join(homedir(), '.cache'), 'palimpsest');
 }
 
 /** `$PALIMPSEST_DATA`, else `.palimpsest` in the current folder. */

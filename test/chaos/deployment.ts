@@ -9,7 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { defaultCacheDir } from '../../src/runtime/home.js';
+import { defaultCacheDir } from '../../src/runtime/cache-dir.js';
 import { freePort } from '../../src/runtime/ports.js';
 import { startPostgres, stopPostgres, type RunningPostgres } from '../../src/runtime/postgres.js';
 import { startTemporal, stopTemporal, type RunningTemporal } from '../../src/runtime/temporal.js';

@@ -15,7 +15,7 @@ import { Palimpsest } from '../../src/library/palimpsest.js';
 import { contextFormatOf } from '../../src/formats/index.js';
 import type { Json } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
-import { defaultCacheDir } from '../../src/runtime/home.js';
+import { defaultCacheDir } from '../../src/runtime/cache-dir.js';
 import { freePort } from '../../src/runtime/ports.js';
 import { startPostgres, stopPostgres } from '../../src/runtime/postgres.js';
 import { startTemporal, stopTemporal } from '../../src/runtime/temporal.js';

@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
-import { defaultCacheDir } from '../../src/runtime/home.js';
+import { defaultCacheDir } from '../../src/runtime/cache-dir.js';
 import { liveTickets, ownerOf, putTicket, removeTicket } from '../../src/runtime/lock.js';
 import { startPostgres, stopPostgres } from '../../src/runtime/postgres.js';
 import { isRunning } from '../../src/runtime/process.js';

@@ -6,7 +6,7 @@ import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { defaultCacheDir } from '../../src/runtime/home.js';
+import { defaultCacheDir } from '../../src/runtime/cache-dir.js';
 import { withLock } from '../../src/runtime/lock.js';
 
 export type Command = readonly [program: string, ...args: string[]];

@@ -13,7 +13,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { HttpPalimpsest } from '../../../src/http-client/index.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { defaultCacheDir } from '../../../src/runtime/home.js';
+import { defaultCacheDir } from '../../../src/runtime/cache-dir.js';
 import { startTemporal, type RunningTemporal } from '../../../src/runtime/temporal.js';
 import { openPool } from '../../support/pool.js';
 import { searchAttributeTypes } from '../../../src/temporal/names.js';

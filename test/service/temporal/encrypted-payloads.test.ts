@@ -7,7 +7,7 @@ import proto from '@temporalio/proto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { payloadCodec, type PayloadKey } from '../../../src/index.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
-import { defaultCacheDir } from '../../../src/runtime/home.js';
+import { defaultCacheDir } from '../../../src/runtime/cache-dir.js';
 import { startTemporal, stopTemporal } from '../../../src/runtime/temporal.js';
 import { connectClient, type TemporalSettings } from '../../../src/temporal/connection.js';
 import { failureOf } from '../../../src/temporal/failures.js';

@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
-import { defaultCacheDir } from '../../../src/runtime/home.js';
+import { defaultCacheDir } from '../../../src/runtime/cache-dir.js';
 import { startPostgres, stopPostgres } from '../../../src/runtime/postgres.js';
 import { findProcess, hasEnded } from '../../../src/runtime/process.js';
 import { startTemporal, stopTemporal } from '../../../src/runtime/temporal.js';
