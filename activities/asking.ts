@@ -9,7 +9,7 @@ import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/defaults.js';
 import type { TenantLimits } from '../src/policy/tenant-limits.js';
 import { loadCompaction } from '../src/store/compactions/generations.js';
-import { digestGone, findDigest } from '../src/store/compactions/digests.js';
+import { digestGone, digestTexts as storedTexts } from '../src/store/compactions/digests.js';
 import { loadSession } from '../src/store/sessions/sessions.js';
 import { journalPrompt } from '../src/summary/ask/journal-prompts.js';
 import { promptSettings } from '../src/summary/ask/prompts.js';
@@ -92,19 +92,29 @@ export function followingOf(
 }
 
 /**
- * Returns the text of a digest, or of the snapshot that an entry took over. Throws `Store.DigestGone`; the compaction then
- * requests the answer again.
+ * Returns the texts of digests, or of the snapshots that entries took over, in the order of their keys; `known` are not read. Throws
+ * `Store.DigestGone`; the compaction then requests the answer again.
  */
-export async function digestText(
+export async function digestTexts(
   { pool }: Pick<Dependencies, 'pool'>,
   ids: SessionIds,
-  key: string,
-): Promise<string> {
-  if (key.startsWith(snapshotKey)) {
-    const taken = await loadCompaction(pool, ids, Number(key.slice(snapshotKey.length)));
-    if (taken.snapshot !== null) return taken.snapshot;
+  keys: readonly string[],
+  known: ReadonlyMap<string, string> = new Map(),
+): Promise<string[]> {
+  const unknown = keys.filter((key) => !known.has(key));
+  const [stored, taken] = await Promise.all([
+    storedTexts(pool, ids.tenant, unknown),
+    Promise.all(unknown.filter((key) => key.startsWith(snapshotKey)).map(snapshotOf)),
+  ]);
+  const texts = new Map([...known, ...stored, ...taken.flat()]);
+  return keys.map((key) => {
+    const text = texts.get(key);
+    if (text === undefined) throw digestGone(`digest ${key} is`);
+    return text;
+  });
+
+  async function snapshotOf(key: string): Promise<[key: string, text: string][]> {
+    const { snapshot } = await loadCompaction(pool, ids, Number(key.slice(snapshotKey.length)));
+    return snapshot === null ? [] : [[key, snapshot]];
   }
-  const stored = await findDigest(pool, ids.tenant, key);
-  if (stored) return stored.text;
-  throw digestGone(`digest ${key} is`);
 }

@@ -1,9 +1,9 @@
 import { stateQuestion } from '../src/compaction/summarize/questions.js';
-import type { DigestRef, StateStep } from '../src/compaction/summarize/model-steps.js';
-import { askingFor, digestText, followingOf, stateOf } from './asking.js';
+import type { StateStep } from '../src/compaction/summarize/model-steps.js';
+import { askingFor, digestTexts, followingOf, stateOf } from './asking.js';
 import { type LastAnswer, type ModelStepInput, runCompleting } from './last-answer.js';
 import type { Attempt, Dependencies } from './run.js';
-import { answerOnce, failsForGood } from './digest.js';
+import { answerOnce, failsForGood, type Stored } from './digest.js';
 
 /**
  * Asks the model for the changes that new notes make to the state of the parent generation. Returns null if the model fails
@@ -21,7 +21,7 @@ async function changesOf(
   { step, summarizer, ...payer }: Omit<ModelStepInput<StateStep>, 'completes'>,
   attempt: Attempt,
   meanwhile?: () => Promise<void>,
-): Promise<DigestRef | null> {
+): Promise<Stored | null> {
   const [asking, text] = await Promise.all([
     askingFor(dependencies, payer, summarizer, attempt.signal, 'journal'),
     stateOf(dependencies, payer, payer.baseGeneration),
@@ -32,7 +32,7 @@ async function changesOf(
     step.digests,
     state,
     () => followingOf(dependencies, payer, step.followsFromSeq),
-    (keys) => Promise.all(keys.map((key) => digestText(dependencies, payer, key))),
+    (keys) => digestTexts(dependencies, payer, keys),
   );
   try {
     return await answerOnce(dependencies, asking, question, payer, attempt, meanwhile);

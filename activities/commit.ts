@@ -14,7 +14,7 @@ import { replaced, type SessionRow } from '../src/store/sessions/session-row.js'
 import { asksForNothing } from '../src/store/sessions/overdue.js';
 import { loadSession } from '../src/store/sessions/sessions.js';
 import { indexTexts } from '../src/store/search/index-texts.js';
-import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
+import { expireDigests, type Paid, paidFor } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
@@ -74,14 +74,16 @@ export function commit(dependencies: Dependencies) {
     runStep('commit', ({ signal }) => commitNow(dependencies, request, signal));
 }
 
+/** @param known texts of digests that need not be read, by key */
 export async function commitNow(
   dependencies: Dependencies,
   request: CommitRequest,
   signal: AbortSignal,
+  known?: ReadonlyMap<string, string>,
 ): Promise<Committed | RepairWanted> {
   for (let replaced = 0; replaced < mostReplaced; replaced++) {
     try {
-      const answer = await acceptAndCommit(dependencies, request, signal);
+      const answer = await acceptAndCommit(dependencies, request, signal, known);
       if ('repair' in answer || request.settles !== true) return answer;
       return { ...answer, next: await settle(dependencies, idsOf(request)) };
     } catch (error) {
@@ -115,19 +117,23 @@ async function acceptAndCommit(
   dependencies: Dependencies,
   request: CommitRequest,
   signal: AbortSignal,
+  known: ReadonlyMap<string, string> | undefined,
 ): Promise<CompactionOutcome | RepairWanted> {
   const { pool, now, metrics } = dependencies;
   const { tenant, session: id, runId } = request;
   const holder = { tenant, session: id, runId, forMs: committingMs };
-  const loading = loadReplacement(dependencies, request, signal);
-  const [already] = await Promise.all([
-    findCommitOf(pool, idsOf(request), runId),
+  const [loaded, usage] = await Promise.all([
+    loadReplacement(dependencies, request, signal, known).catch(async (error: unknown) => {
+      // To a run that has committed, its plan is stale.
+      const already = await findCommitOf(pool, idsOf(request), runId);
+      if (already) return already;
+      throw error;
+    }),
+    paidBy(dependencies, request),
     renewHolds(pool, holder),
-    // To a run that has committed, its plan is stale.
-    loading.catch(() => undefined),
   ]);
-  if (already) return outcomeOf(already);
-  const { session, input } = await loading;
+  if (!('input' in loaded)) return outcomeOf(loaded);
+  const { session, input } = loaded;
   const ids: SessionIds = { ...idsOf(request), incarnation: session.incarnation };
   // Compactions started by an earlier version do not say which session they read.
   if (request.incarnation === undefined && session.createdAt.getTime() > request.startedAt)
@@ -142,7 +148,7 @@ async function acceptAndCommit(
     policyVersion: session.policyVersion,
     exhausted: made.missed ? exhaustedMark(session, made, input.limits) : null,
     failure: failure && failureToStore(failure, input.policy, session, now()),
-    ...(await costsOf(dependencies, ids, request, made, input.policy)),
+    ...costsOf(dependencies, request, usage, made, input.policy),
   };
   const outcome = outcomeOf(await commitCompaction(pool, ids, commitInput));
   await expireDigests(pool, ids.tenant, input.policy.retention.digests);
@@ -156,19 +162,24 @@ function failureOf({ failure, plan, method }: CommitRequest): CommitRequest['fai
   return { type: beyondLimitType, message: plan.withoutModel ?? '', onlyWaited: true };
 }
 
+/** What this session has paid for the texts of the new generation. Texts by rule cost nothing. */
+function paidBy({ pool }: Dependencies, request: CommitRequest): Promise<Paid> {
+  const { plan, written, digests, paid } = request;
+  const keys = new Set([...digests, ...paid, ...(written?.layers ?? []).map(({ key }) => key)]);
+  return paidFor(pool, idsOf(request), plan.baseGeneration + 1, [...keys]);
+}
+
 /** Computes the tokens, time and money that this commit cost, and the digests that it used. */
-async function costsOf(
-  { pool, now }: Dependencies,
-  ids: SessionIds,
-  { plan, digests, paid, modelSpans, startedAt }: CommitRequest,
+function costsOf(
+  { now }: Dependencies,
+  { digests, modelSpans, startedAt }: CommitRequest,
+  usage: Paid,
   { layers, head, tokensBefore, tokensAfter }: Replacement,
   { prices }: Policy,
-): Promise<Pick<CommitInput, 'digestKeys' | 'usage' | 'cost' | 'currency' | 'paysBackAfter'>> {
+): Pick<CommitInput, 'digestKeys' | 'usage' | 'cost' | 'currency' | 'paysBackAfter'> {
   // A snapshot that a journal took over is kept with its generation.
   const written = (layers ?? []).flatMap(({ key }) => (key.startsWith(snapshotKey) ? [] : [key]));
   const digestKeys = [...new Set([...digests, ...written])];
-  const keys = [...new Set([...digestKeys, ...paid])];
-  const usage = await paidFor(pool, ids, plan.baseGeneration + 1, keys);
   const modelMs = spanned(modelSpans);
   const headTokens = head?.tokens.reduce((sum, tokens) => sum + tokens, 0) ?? 0;
   const { cost, paysBackAfter } = economicsOf({

@@ -1,10 +1,10 @@
 import { mergedByRule } from '../src/compaction/replace/by-rule.js';
 import { mergeNotesQuestion, mergeQuestion } from '../src/compaction/summarize/questions.js';
-import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-steps.js';
-import { askingFor, digestText, previousOf } from './asking.js';
+import type { MergeStep } from '../src/compaction/summarize/model-steps.js';
+import { askingFor, digestTexts, previousOf } from './asking.js';
 import { type LastAnswer, type ModelStepInput, runCompleting } from './last-answer.js';
 import type { Attempt, Dependencies } from './run.js';
-import { answerOnce, failsForGood, storeByRule } from './digest.js';
+import { answerOnce, failsForGood, type Stored, storeByRule } from './digest.js';
 
 /**
  * Merges neighbouring digests into one; at the root, it also merges the previous snapshot. If the model fails permanently and
@@ -22,13 +22,12 @@ async function merged(
   { step, summarizer, ...payer }: Omit<ModelStepInput<MergeStep>, 'completes'>,
   attempt: Attempt,
   meanwhile?: () => Promise<void>,
-): Promise<DigestRef> {
+): Promise<Stored> {
   const [asking, previous] = await Promise.all([
     askingFor(dependencies, payer, summarizer, attempt.signal, step.notes ? 'journal' : 'snapshot'),
     step.root ? previousOf(dependencies, payer, step.foldGeneration) : null,
   ]);
-  const texts = (keys: readonly string[]) =>
-    Promise.all(keys.map((key) => digestText(dependencies, payer, key)));
+  const texts = (keys: readonly string[]) => digestTexts(dependencies, payer, keys);
   const question = step.notes
     ? mergeNotesQuestion(asking, step, texts)
     : mergeQuestion(asking, step, previous, texts);

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
 import { isOfChunk } from '../src/compaction/replace/by-rule.js';
-import type { Question } from '../src/compaction/summarize/questions.js';
+import type { Prepared, Question } from '../src/compaction/summarize/questions.js';
 import { isFailure, isPassingFailureOfStore, type FailureType, type PalimpsestError } from '../src/errors.js';
 import { isAbort } from '../src/llm/classify.js';
 import type { SummaryAnswer } from '../src/llm/exchange.js';
@@ -13,14 +13,21 @@ import { inSlices } from '../src/steps.js';
 import { isDrawnAgain } from '../src/temporal/failures.js';
 import type { AskingOfSession } from './asking.js';
 import type { Attempt, Dependencies } from './run.js';
-import { findOrClaim, whileLeased } from './lease.js';
+import { claimOrFind, whileLeased } from './lease.js';
 import { sharedCall } from './shared-call.js';
 import { spentBy, withinTokens } from './tokens.js';
+
+/** A stored answer: its reference, and its text, which stays in this process. */
+export interface Stored {
+  digest: DigestRef;
+  text: string;
+}
 
 /**
  * Invariant 6 (docs/guarantees.md). Returns the stored answer; if another step is requesting the answer, waits for it first.
  * Otherwise makes one model call and stores the accepted answer under its content key before anything else happens, so that a
- * later attempt finds it. In both cases the answer is held for the compaction. `meanwhile` runs during the call and never rejects.
+ * later attempt finds it. In both cases the answer is held for the compaction. The request is prepared while the lease is claimed.
+ * `meanwhile` runs during the call and never rejects.
  */
 export function answerOnce(
   dependencies: Dependencies,
@@ -29,7 +36,7 @@ export function answerOnce(
   payer: Payer,
   attempt: Attempt,
   meanwhile: () => Promise<void> = () => Promise.resolve(),
-): Promise<DigestRef> {
+): Promise<Stored> {
   return sharedCall(attempt, question.key, (signal) =>
     findOrAsk(dependencies, asking, question, payer, { ...attempt, signal }, meanwhile),
   );
@@ -42,24 +49,37 @@ async function findOrAsk(
   payer: Payer,
   attempt: Attempt,
   meanwhile: () => Promise<void>,
-): Promise<DigestRef> {
+): Promise<Stored> {
   const { pool, metrics } = dependencies;
   const { key } = question;
   const holder = holderOf(payer, attempt);
   const { concurrency } = asking.limits ?? {};
   const leased = { tenant: payer.tenant, key, most: concurrency, find: () => holdDigest(pool, holder, key) };
   const startedAt = Date.now();
-  const stored = await findOrClaim(pool, leased, attempt);
+  const found = await leased.find();
+  const preparing = found ? null : question.prepare();
+  // If the answer arrives from another step, a failure of the preparation does not matter.
+  preparing?.catch(() => undefined);
+  const stored = found ?? (await claimOrFind(pool, leased, attempt));
   metrics?.digest(stored !== null);
-  // Waiting for another step's call counts as waiting for the model.
-  if (stored) return { key, tokens: stored.tokens, cached: true, startedAt, endedAt: Date.now() };
+  if (stored || preparing === null) {
+    const { text = '', tokens = 0 } = stored ?? {};
+    // Waiting for another step's call counts as waiting for the model.
+    return { digest: { key, tokens, cached: true, startedAt, endedAt: Date.now() }, text };
+  }
   try {
-    return await whileLeased(pool, leased, attempt, (call) =>
-      ask(dependencies, asking, question, { ...payer, holder }, attempt, () => {
-        call.asked = true;
-        return meanwhile();
-      }),
-    );
+    return await whileLeased(pool, leased, attempt, async (call) => {
+      const prepared = await preparing;
+      return ask(dependencies, asking, { key, ...prepared }, { ...payer, holder }, attempt, {
+        asked() {
+          call.asked = true;
+          return meanwhile();
+        },
+        stored() {
+          call.ended = true;
+        },
+      });
+    });
   } catch (error) {
     if (payer.ahead === true && isFailure(error)) metrics?.aheadFailed(error.type);
     throw error;
@@ -80,16 +100,15 @@ export type Payer = SessionIds & {
 async function ask(
   dependencies: Dependencies,
   { summarizer, counter, incarnation, limits }: AskingOfSession,
-  { key, prepare }: Question,
+  { key, request, tokens, ahead, accept }: Prepared & { key: string },
   { holder, ...payer }: Payer & { holder: Holder },
   attempt: Attempt,
-  asked: () => Promise<void>,
-): Promise<DigestRef> {
+  call: { asked: () => Promise<void>; stored: () => void },
+): Promise<Stored> {
   const { pool, model, metrics } = dependencies;
-  const { request, tokens, ahead, accept } = await prepare();
   const startedAt = Date.now();
   let meanwhile: Promise<void> | undefined;
-  const answer = await withinTokens(
+  return withinTokens(
     dependencies,
     attempt,
     {
@@ -97,7 +116,7 @@ async function ask(
       expected: () => ({ inputTokens: tokens(), outputTokens: request.maxTokens }),
     },
     () => {
-      meanwhile = asked();
+      meanwhile = call.asked();
       return counted(metrics, summarizer.model, () =>
         model.summarize(request, {
           model: summarizer.model,
@@ -110,24 +129,27 @@ async function ask(
         }),
       );
     },
+    async (answer) => {
+      const endedAt = Date.now();
+      await meanwhile;
+      const accepted = accept(answer.text);
+      const paid: Parameters<typeof storeDigest>[1] = {
+        tenant: payer.tenant,
+        key,
+        text: accepted,
+        tokens: counter.count(accepted),
+        calls: answer.calls,
+        inputTokens: answer.inputTokens,
+        outputTokens: answer.outputTokens,
+        payerSession: payer.session,
+        payerGeneration: payer.baseGeneration + 1,
+      };
+      const store = () => storeDigest(pool, paid, { holder, incarnation, asker: attempt.asker });
+      const { text, tokens } = await storePaid(attempt.signal, store);
+      call.stored();
+      return { digest: { key, tokens, cached: false, startedAt, endedAt }, text };
+    },
   );
-  const endedAt = Date.now();
-  await meanwhile;
-  const text = accept(answer.text);
-  const paid: Parameters<typeof storeDigest>[1] = {
-    tenant: payer.tenant,
-    key,
-    text,
-    tokens: counter.count(text),
-    calls: answer.calls,
-    inputTokens: answer.inputTokens,
-    outputTokens: answer.outputTokens,
-    payerSession: payer.session,
-    payerGeneration: payer.baseGeneration + 1,
-  };
-  const store = () => storeDigest(pool, paid, { holder, incarnation });
-  const digest = await storePaid(attempt.signal, store);
-  return { key, tokens: digest.tokens, cached: false, startedAt, endedAt };
 }
 
 /** Long enough for the steps between the last answer and the commit, which renews the holds it needs. */
@@ -150,16 +172,17 @@ export async function storeByRule(
   payer: Payer,
   failure: FailureType,
   attempt: Attempt,
-): Promise<DigestRef> {
+): Promise<Stored> {
   const at = Date.now();
   const free: Parameters<typeof storeDigest>[1] = {
     ...{ tenant: payer.tenant, key, text, tokens: counter.count(text) },
     ...{ calls: 0, inputTokens: 0, outputTokens: 0 },
     ...{ payerSession: payer.session, payerGeneration: payer.baseGeneration + 1 },
   };
-  const digest = await storeDigest(pool, free, { holder: holderOf(payer, attempt), incarnation });
+  const stored = await storeDigest(pool, free, { holder: holderOf(payer, attempt), incarnation });
   metrics?.chunkByRule(failure);
-  return { key, tokens: digest.tokens, cached: false, startedAt: at, endedAt: at, byRule: failure };
+  const times = { cached: false, startedAt: at, endedAt: at };
+  return { digest: { key, tokens: stored.tokens, ...times, byRule: failure }, text: stored.text };
 }
 
 async function counted(

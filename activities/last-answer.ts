@@ -6,11 +6,12 @@ import type { SessionIds } from '../src/contract/ids.js';
 import { isFailure } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
 import { readContextSource } from '../src/store/reading/context.js';
+import { indexTexts } from '../src/store/search/index-texts.js';
 import { inSlices } from '../src/steps.js';
 import { withoutSecrets } from '../src/summary/redaction/withheld.js';
 import { redactorOf } from './asking.js';
 import { commitNow, type Committed, type CommitRequest } from './commit.js';
-import type { Payer } from './digest.js';
+import type { Payer, Stored } from './digest.js';
 import { type Attempt, type Dependencies, runModelStep } from './run.js';
 
 /** What a model step needs to commit the compaction if its answer is the last one. */
@@ -37,7 +38,7 @@ export interface ModelStepInput<Step extends Answered['step']> extends Payer {
  * Runs a step that asks a model. If its answer is the last one of a compaction, commits at once; `meanwhile` prepares the commit
  * during the call. A step without an answer (null) commits nothing.
  */
-export function runCompleting<Step extends Answered['step'], Answer extends DigestRef | null>(
+export function runCompleting<Step extends Answered['step'], Answer extends Stored | null>(
   name: string,
   dependencies: Dependencies,
   { completes, ...input }: ModelStepInput<Step>,
@@ -46,16 +47,17 @@ export function runCompleting<Step extends Answered['step'], Answer extends Dige
     attempt: Attempt,
     meanwhile: (() => Promise<void>) | undefined,
   ) => Promise<Answer>,
-): Promise<LastAnswer | Answer> {
+): Promise<LastAnswer | Extract<Answer, null>> {
   return runModelStep(name, async (attempt) => {
     const answer = await ask(input, attempt, beforeCommit(dependencies, input, completes, attempt));
-    if (answer === null) return answer;
-    return withCommit(dependencies, input, completes, { step: input.step, answer }, attempt);
+    if (answer === null) return answer as Extract<Answer, null>;
+    return withCommit(dependencies, input, completes, { step: input.step, ...answer }, attempt);
   });
 }
 
 /**
- * Searches the messages of the context for secrets, whose places are remembered: the commit would do it after the last answer.
+ * Does during the last call what would otherwise follow its answer: searches the messages of the context for secrets, whose places
+ * are remembered, and makes the log searchable.
  */
 function beforeCommit(
   { pool }: Pick<Dependencies, 'pool'>,
@@ -69,8 +71,9 @@ function beforeCommit(
       const { session, source } = await readContextSource(pool, ids, 0);
       const redact = redactorOf(policyOf(session.policy), ids.tenant, signal);
       await inSlices(withoutSecrets(source.tail, redact), signal);
+      if (completion.settles === true) await indexTexts(pool, ids);
     } catch {
-      // The commit meets the same failure, and reports it.
+      // The commit, or what follows it, meets the same failure and reports it.
     }
   };
 }
@@ -84,7 +87,7 @@ async function withCommit(
   dependencies: Dependencies,
   { tenant, session, incarnation }: SessionIds,
   completion: Completion | undefined,
-  { step, answer }: Answered,
+  { step, digest: answer, text }: Stored & Pick<Answered, 'step'>,
   { backfill, signal }: Attempt,
 ): Promise<LastAnswer> {
   if (completion === undefined) return answer;
@@ -100,7 +103,8 @@ async function withCommit(
       ...{ failed: false, repaired: false, failure: null },
       ...resultsOf(summarized, answers),
     };
-    const commit = () => commitNow(dependencies, request, signal);
+    const known = new Map([[answer.key, text]]);
+    const commit = () => commitNow(dependencies, request, signal, known);
     const committed = backfill ? ((await dependencies.throttle?.whileQuiet(commit)) ?? null) : await commit();
     return committed === null || 'repair' in committed ? answer : { ...answer, committed };
   } catch (error) {

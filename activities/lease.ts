@@ -29,26 +29,26 @@ export interface LeasedAnswer<Found> {
 }
 
 /**
- * Returns the stored answer, at once or after the step that is requesting it has stored it. Returns null if this step now holds
+ * For an answer that is not stored: returns it after the step that is requesting it has stored it, or null if this step now holds
  * the lease and must make the request under `whileLeased`. Throws the passing failure of the other step's call, so that all
  * steps that need the same answer share one failed call. Throws `Llm.InFlight` if the other step takes long, and
  * `Llm.RateLimited` if the tenant has as many calls in flight as it may have.
  */
-export async function findOrClaim<Found>(
+export async function claimOrFind<Found>(
   pool: Pool,
   leased: LeasedAnswer<Found>,
   attempt: Attempt,
 ): Promise<Found | null> {
   const until = Date.now() + patienceMs;
   for (let pauseMs = firstLookMs; ; pauseMs = Math.min(longestLookMs, pauseMs * 1.5)) {
-    const found = await leased.find();
-    if (found !== null) return found;
     if (await claimLease(pool, leased, attempt.asker)) return unlessStored(pool, leased, attempt);
     const seen = await seeLease(pool, leased);
     if (seen === null && leased.most !== undefined) throw allInFlight(leased.most, attempt);
     if (seen?.failure) throw sharedFailure(seen.failure, seen.remainingMs);
     if (Date.now() > until) throw stillInFlight();
     await sleep(pauseMs, undefined, { signal: attempt.signal });
+    const found = await leased.find();
+    if (found !== null) return found;
   }
 }
 
@@ -66,18 +66,21 @@ async function unlessStored<Found>(
   return found;
 }
 
-/** Runs `ask` and renews the lease until the answer arrives. `ask` sets `asked` once it calls the endpoint. */
+/**
+ * Runs `ask` and renews the lease until the answer arrives. `ask` sets `asked` once it calls the endpoint, and `ended` if the
+ * lease ended with the stored answer.
+ */
 export async function whileLeased<T>(
   pool: Pool,
   leased: { tenant: string; key: string },
   { asker }: Attempt,
-  ask: (call: { asked: boolean }) => Promise<T>,
+  ask: (call: { asked: boolean; ended: boolean }) => Promise<T>,
 ): Promise<T> {
   const renewing = setInterval(() => {
     // The next renewal makes up for a failed one; if none succeeds, the lease expires.
     renewLease(pool, leased, asker).catch(() => undefined);
   }, renewEveryMs);
-  const call = { asked: false };
+  const call = { asked: false, ended: false };
   let failure: PassingFailure | null = null;
   try {
     return await ask(call);
@@ -87,7 +90,7 @@ export async function whileLeased<T>(
     throw error;
   } finally {
     clearInterval(renewing);
-    await end(pool, leased, asker, failure);
+    if (!call.ended) await end(pool, leased, asker, failure);
   }
 }
 

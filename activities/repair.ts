@@ -40,6 +40,6 @@ export function repair(dependencies: Dependencies) {
       });
       const { tenant, session } = request;
       const payer = { tenant, session, baseGeneration: plan.baseGeneration };
-      return answerOnce(dependencies, asking, question, payer, attempt);
+      return (await answerOnce(dependencies, asking, question, payer, attempt)).digest;
     });
 }

@@ -14,7 +14,7 @@ import type { ChunkRef } from '../src/summary/ask/chunk.js';
 import type { Layer } from '../src/summary/ask/layers.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { counterFor } from '../src/tokens/counter.js';
-import { digestText, redactorOf } from './asking.js';
+import { digestTexts, redactorOf } from './asking.js';
 import type { Dependencies } from './run.js';
 
 /** References to the texts that the model wrote for one compaction. */
@@ -47,15 +47,20 @@ export function idsOf({ tenant, session, incarnation }: SessionIds): SessionIds 
 
 /**
  * Reads from the database all facts on which the replacement of the prefix depends. Throws `Store.StaleGeneration` if another
- * compaction was committed first, if the model received text that is redacted now, or if the policy was switched off.
+ * compaction was committed first, if the model received text that is redacted now, or if the policy was switched off. `known`:
+ * texts of digests, by key.
  */
 export async function loadReplacement(
   { pool }: Pick<Dependencies, 'pool'>,
   request: ReplacementRequest,
   signal: AbortSignal,
+  known?: ReadonlyMap<string, string>,
 ): Promise<{ session: SessionRow; input: ReplacementInput }> {
   const { plan, method, failed, force, repaired, chunksByRule = 0 } = request;
   const ids = idsOf(request);
+  const writing = request.written === null ? null : textsOf(request.written);
+  // A stale plan is the first reason to fail.
+  writing?.catch(() => undefined);
   const [{ session, source }, parent] = await Promise.all([
     readContextSource(pool, ids, 0),
     loadCompaction(pool, ids, plan.baseGeneration),
@@ -78,7 +83,7 @@ export async function loadReplacement(
   const layers =
     method !== 'model' && (plan.mode === 'layered' || plan.mode === 'journal') ? parent.layers : null;
   const [written, standing, referenced] = await Promise.all([
-    request.written && textsOf(request.written),
+    writing,
     layers && layerTexts(layers),
     messagesNamed(policy),
   ]);
@@ -94,21 +99,27 @@ export async function loadReplacement(
   };
 
   async function textsOf({ chunks, snapshot, layers, changes, messages }: WrittenRefs): Promise<Written> {
+    const refs = [...layers, ...messages].map(({ key }) => key);
+    const keys = [...new Set([...refs, snapshot, changes].filter((key) => typeof key === 'string'))];
+    const found = await digestTexts({ pool }, ids, keys, known);
+    const texts = new Map(keys.map((key, index) => [key, found[index]!]));
+    const textOf = (key: string) => texts.get(key)!;
     return {
       chunks,
-      snapshot: snapshot === null ? null : await digestText({ pool }, ids, snapshot),
-      layers: await layerTexts(layers),
-      changes: changes ? await digestText({ pool }, ids, changes) : null,
-      messages: await Promise.all(
-        messages.map(async ({ seq, key }) => ({ seq, text: await digestText({ pool }, ids, key) })),
-      ),
+      snapshot: snapshot === null ? null : textOf(snapshot),
+      layers: layers.map((layer) => ({ layer, text: textOf(layer.key) })),
+      changes: changes ? textOf(changes) : null,
+      messages: messages.map(({ seq, key }) => ({ seq, text: textOf(key) })),
     };
   }
 
-  function layerTexts(layers: readonly Layer[]): Promise<LayerText[]> {
-    return Promise.all(
-      layers.map(async (layer) => ({ layer, text: await digestText({ pool }, ids, layer.key) })),
+  async function layerTexts(layers: readonly Layer[]): Promise<LayerText[]> {
+    const texts = await digestTexts(
+      { pool },
+      ids,
+      layers.map(({ key }) => key),
     );
+    return layers.map((layer, index) => ({ layer, text: texts[index]! }));
   }
 
   /** Loads the carried request and the messages that the policy pins, wherever they are in the log. */

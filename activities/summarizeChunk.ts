@@ -6,16 +6,17 @@ import {
   notesQuestion,
   type NotesAround,
 } from '../src/compaction/summarize/questions.js';
-import type { ChunkStep, DigestRef, NotesStep } from '../src/compaction/summarize/model-steps.js';
+import type { ChunkStep, NotesStep } from '../src/compaction/summarize/model-steps.js';
 import { isFailure } from '../src/errors.js';
 import { readNotes } from '../src/summary/journal/notes.js';
+import type { LoggedMessage } from '../src/conversation/message.js';
 import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import { askingFor, digestText, followingOf, previousOf, stateOf } from './asking.js';
+import { askingFor, digestTexts, followingOf, previousOf, stateOf } from './asking.js';
 import { type LastAnswer, type ModelStepInput, runCompleting } from './last-answer.js';
 import { type Attempt, type Dependencies, noteRefusal } from './run.js';
-import { answerOnce, storeByRule } from './digest.js';
+import { answerOnce, type Stored, storeByRule } from './digest.js';
 
 /**
  * Summarizes one slice of the originals. A stored digest is returned without a call. If the model fails permanently at this
@@ -34,17 +35,20 @@ async function digestOf(
   { step, summarizer, ...payer }: Omit<ModelStepInput<ChunkStep>, 'completes'>,
   attempt: Attempt,
   meanwhile?: () => Promise<void>,
-): Promise<DigestRef> {
+): Promise<Stored> {
   const { pool } = dependencies;
   const { fromSeq, throughSeq } = step.chunk;
   const { notes } = step;
+  let reading: Promise<LoggedMessage[]> | undefined;
+  const originals = () => (reading ??= readMessages(pool, payer, fromSeq, throughSeq));
   const [asking, members, previous, state] = await Promise.all([
     askingFor(dependencies, payer, summarizer, attempt.signal, notes ? 'journal' : 'snapshot'),
     readMembers(pool, payer, fromSeq, throughSeq),
     step.fold ? previousOf(dependencies, payer, step.foldGeneration) : null,
     notes ? stateOf(dependencies, payer, payer.baseGeneration) : '',
+    // The key depends on the redacted texts.
+    summarizer.redaction === '' ? null : originals(),
   ]);
-  const originals = () => readMessages(pool, payer, fromSeq, throughSeq);
   try {
     if (!notes) {
       const question = await chunkQuestion(asking, step, members, previous, originals);
@@ -52,9 +56,8 @@ async function digestOf(
     }
     const around = () => aroundOf(dependencies, payer, notes, state);
     const question = await notesQuestion(asking, step, members, around, originals);
-    const digest = await answerOnce(dependencies, asking, question, payer, attempt, meanwhile);
-    const text = await digestText(dependencies, payer, digest.key);
-    return { ...digest, ...notedAs(text, state, asking.counter) };
+    const { digest, text } = await answerOnce(dependencies, asking, question, payer, attempt, meanwhile);
+    return { digest: { ...digest, ...notedAs(text, state, asking.counter) }, text };
   } catch (error) {
     if (!isFailure(error) || isDrawnAgain(error, attempt.draw)) throw error;
     const overflows = error.type === 'Llm.ContextOverflow';
@@ -76,8 +79,8 @@ async function aroundOf(
   { before, followsFromSeq, stateTokens }: NotesStep,
   state: string,
 ): Promise<NotesAround> {
-  const [text, follows] = await Promise.all([
-    before === null || before.key === null ? null : digestText(dependencies, ids, before.key),
+  const [[text = null], follows] = await Promise.all([
+    digestTexts(dependencies, ids, before?.key ? [before.key] : []),
     followsFromSeq === null ? [] : followingOf(dependencies, ids, followsFromSeq),
   ]);
   return {

@@ -18,17 +18,18 @@ interface TokensOfCall {
 }
 
 /**
- * Makes a model call within the rates that all workers share and within the operator's limits of the tenant. It reserves the
- * most that the call may use and corrects the amount afterwards. If a rate is used up, no call is made: `Llm.RateLimited` says
+ * Makes a model call within the rates that all workers share and within the operator's limits of the tenant, and gives its answer to
+ * `use`. It reserves the most that the call may use and corrects the amount meanwhile. If a rate is used up, no call is made: `Llm.RateLimited` says
  * when to retry, so that no slot is blocked; the failure is final if that time is past the compaction's deadline. A model or an
  * amount beyond the tenant's limits is a final `Tenant.BeyondLimit`.
  */
-export async function withinTokens(
+export async function withinTokens<Used>(
   { pool, tokensPerMinute: perMinute, metrics }: Dependencies,
   attempt: Attempt,
   { expected, ...call }: TokensOfCall,
   ask: () => Promise<SummaryAnswer>,
-): Promise<SummaryAnswer> {
+  use: (answer: SummaryAnswer) => Promise<Used>,
+): Promise<Used> {
   const { backfill } = attempt;
   const { limits, model } = call;
   const forbidden = limits === undefined ? null : refusalOfModel(limits, model);
@@ -43,16 +44,17 @@ export async function withinTokens(
       "Raise PALIMPSEST_TOKENS_PER_MINUTE if the provider allows more, or the tenant's limits with `palimpsest limits set`.";
     throw notNow(message, hint, waitMs, attempt);
   }
-  let used: CallTokens | null = null;
-  try {
-    const answer = await ask();
-    used = answer;
-    return answer;
-  } catch (error) {
-    used = usedBy(error);
+  const answer = await ask().catch(async (error: unknown) => {
+    await admission.settle(usedBy(error));
     throw error;
+  });
+  const settled = admission.settle(answer);
+  // Awaited below, after the answer is used.
+  settled.catch(() => undefined);
+  try {
+    return await use(answer);
   } finally {
-    await admission.settle(used);
+    await settled;
   }
 }
 

@@ -38,7 +38,7 @@ export interface Question {
   prepare: () => Promise<Prepared>;
 }
 
-interface Prepared {
+export interface Prepared {
   request: SummaryRequest;
   /** Tokens of the request. */
   tokens: () => number;

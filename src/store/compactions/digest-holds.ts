@@ -32,24 +32,23 @@ export const holdParameters = ({ tenant, session, runId, forMs }: Holder) => [
 ];
 
 /**
- * Finds the digest under this key and holds it. Returns its tokens; null if none is stored, or the session was
- * erased.
+ * Finds the digest under this key and holds it. Returns null if none is stored, or the session was erased.
  */
 export async function holdDigest(
   pool: Pool,
   holder: Holder,
   key: string,
-): Promise<{ tokens: number } | null> {
-  const [found] = await read<{ tokens: number }>(
+): Promise<{ text: string; tokens: number } | null> {
+  const [found] = await read<{ text: string; tokens: number }>(
     pool,
     holder,
     `with alive as (
        select 1 from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share
      ), found as (
-       select key, tokens from palimpsest.digests
+       select key, text, tokens from palimpsest.digests
        where tenant_id = $1 and key = $5 and exists (select from alive) for key share
      ), held as (${holdAll('found')})
-     select tokens from found`,
+     select text, tokens from found`,
     [...holdParameters(holder), key],
   );
   return found ?? null;

@@ -1,10 +1,10 @@
 import { and, eq } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { PalimpsestError } from '../../errors.js';
-import { forgetLeases } from './digest-leases.js';
+import { type Asker, forgetLeases } from './digest-leases.js';
 import { addHold, aheadRun, holdAll, holdParameters, unheld, type Holder } from './digest-holds.js';
 import type { Layer } from '../../summary/ask/layers.js';
-import { compactionDigests, digests } from '../schema/digests.js';
+import { digests } from '../schema/digests.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { keepSession } from '../sessions/session-table.js';
 import { storable } from '../connection/values.js';
@@ -14,6 +14,22 @@ type Columns = typeof digests.$inferSelect;
 
 /** A stored answer of a model. `calls` and tokens are its cost to the session that paid for it. */
 export type DigestRow = Omit<Columns, 'tenantId'> & { tenant: string };
+
+/** The stored texts among these keys, by key. */
+export async function digestTexts(
+  pool: Pool,
+  tenant: string,
+  keys: readonly string[],
+): Promise<Map<string, string>> {
+  if (keys.length === 0) return new Map();
+  const rows = await read<{ key: string; text: string }>(
+    pool,
+    { tenant },
+    'select key, text from palimpsest.digests where tenant_id = $1 and key = any($2)',
+    [tenant, keys],
+  );
+  return new Map(rows.map(({ key, text }) => [key, text]));
+}
 
 export async function findDigest(pool: Pool, tenant: string, key: string): Promise<DigestRow | null> {
   return readWith(pool, { tenant }, async (db) => {
@@ -27,14 +43,14 @@ export async function findDigest(pool: Pool, tenant: string, key: string): Promi
 
 /**
  * Stores an answer under its content key; it is durable on return. The first stored answer stays: if another
- * writer stored an answer under the same key, returns that answer. `holder` holds the result in both cases. Throws
- * `Store.SessionNotFound` if the payer was erased, `Store.StaleGeneration` if it was recreated since
- * `incarnation` was read.
+ * writer stored an answer under the same key, returns that answer. `holder` holds the result in both cases. The lease of
+ * `asker` ends in the same transaction. Throws `Store.SessionNotFound` if the payer was erased, `Store.StaleGeneration` if it
+ * was recreated since `incarnation` was read.
  */
 export async function storeDigest(
   pool: Pool,
   digest: Omit<DigestRow, 'createdAt'>,
-  { holder, incarnation }: { holder?: Holder; incarnation?: string } = {},
+  { holder, incarnation, asker }: { holder?: Holder; incarnation?: string; asker?: Asker } = {},
 ): Promise<{ text: string; tokens: number }> {
   const { tenant, key, tokens, calls, inputTokens, outputTokens, payerSession, payerGeneration } = digest;
   const text = storable(digest.text);
@@ -42,7 +58,7 @@ export async function storeDigest(
   const stored = await read(pool, { tenant }, storeStatement, [
     ...held,
     ...[key, text, tokens, calls, inputTokens, outputTokens, payerSession, payerGeneration],
-    incarnation,
+    ...[incarnation, asker?.step, asker?.attempt],
   ]);
   return stored.length > 0 ? { text, tokens } : findStored(pool, digest, { holder, incarnation });
 }
@@ -59,7 +75,10 @@ const storeStatement = prepared(
      select $1, $5, $6, $7, $8, $9, $10, $11, $12 from alive
      on conflict do nothing
      returning key
-   ), held as (${holdAll('stored where $3::text is not null')})
+   ), held as (${holdAll('stored where $3::text is not null')}
+   ), lease as (
+     delete from palimpsest.digest_flights where tenant_id = $1 and key = $5 and step = $14 and attempt = $15
+   )
    select 1 from stored`,
 );
 
@@ -203,29 +222,28 @@ const expiredStatement = prepared(
 
 /** Protects these digests from deletion. Throws `Store.DigestGone` if a digest is missing. */
 export async function linkDigests(
-  { db, query }: Transaction,
+  { query }: Transaction,
   { tenant, session }: SessionIds,
   generation: number,
   keys: readonly string[],
 ): Promise<void> {
   if (keys.length === 0) return;
-  // All transactions that lock several digests use the same order, which prevents deadlocks.
-  const found = await query(
-    'select 1 from palimpsest.digests where tenant_id = $1 and key = any($2) order by key for key share',
-    [tenant, keys],
-  );
-  const missing = new Set(keys).size - found.length;
+  const linked = await query(linkStatement, [tenant, session, generation, keys]);
+  const missing = keys.length - linked.length;
   if (missing > 0) throw digestGone(`${missing} of the ${keys.length} digests of this compaction are`);
-  await db.insert(compactionDigests).values(
-    keys.map((key, index) => ({
-      tenantId: tenant,
-      sessionId: session,
-      generation,
-      position: index + 1,
-      key,
-    })),
-  );
 }
+
+/** All transactions that lock several digests use the same order, which prevents deadlocks. */
+const linkStatement = prepared(
+  'link_digests',
+  `with kept as (
+     select key from palimpsest.digests where tenant_id = $1 and key = any($4) order by key for key share
+   )
+   insert into palimpsest.compaction_digests (tenant_id, session_id, generation, position, key)
+   select $1, $2, $3, position, key
+   from unnest($4::text[]) with ordinality as given (key, position) join kept using (key)
+   returning 1`,
+);
 
 /** The error for a model's answer that the compaction has read and that was deleted since. */
 export function digestGone(which: string): PalimpsestError {
