@@ -1,4 +1,3 @@
-import { and, eq } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { PalimpsestError } from '../../errors.js';
 import { type Asker, forgetLeases } from './digest-leases.js';
@@ -8,12 +7,12 @@ import { digests } from '../schema/digests.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { keepSession } from '../sessions/session-table.js';
 import { storable } from '../connection/values.js';
-import { prepared, read, readWith, withTransaction, type Transaction } from '../connection/transaction.js';
+import { prepared, read, withTransaction, type Transaction } from '../connection/transaction.js';
 
 type Columns = typeof digests.$inferSelect;
 
 /** A stored answer of a model. `calls` and tokens are its cost to the session that paid for it. */
-export type DigestRow = Omit<Columns, 'tenantId'> & { tenant: string };
+type DigestRow = Omit<Columns, 'tenantId'> & { tenant: string };
 
 /** The stored texts among these keys, by key. */
 export async function digestTexts(
@@ -29,16 +28,6 @@ export async function digestTexts(
     [tenant, keys],
   );
   return new Map(rows.map(({ key, text }) => [key, text]));
-}
-
-export async function findDigest(pool: Pool, tenant: string, key: string): Promise<DigestRow | null> {
-  return readWith(pool, { tenant }, async (db) => {
-    const [row] = await db
-      .select()
-      .from(digests)
-      .where(and(eq(digests.tenantId, tenant), eq(digests.key, key)));
-    return row ? toDigest(row) : null;
-  });
 }
 
 /**
@@ -250,8 +239,4 @@ export function digestGone(which: string): PalimpsestError {
   return new PalimpsestError('Store.DigestGone', `${which} no longer stored`, {
     hint: 'The compaction asks the model again. If this recurs, raise retention.digests above summary.deadline.',
   });
-}
-
-function toDigest({ tenantId, ...row }: Columns): DigestRow {
-  return { tenant: tenantId, ...row };
 }

@@ -7,7 +7,8 @@ import { findCommitOf, listCompactions, loadCompaction } from '../../../src/stor
 import { listArchiveParts, readArchivePart } from '../../../src/store/compactions/archive.js';
 import { readContextSource, readTailMetas } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
-import { findDigest, paidFor, storeDigest } from '../../../src/store/compactions/digests.js';
+import { claimLease, seeLease } from '../../../src/store/compactions/digest-leases.js';
+import { digestTexts, paidFor, storeDigest } from '../../../src/store/compactions/digests.js';
 import { readMembers, readMessages } from '../../../src/store/log/messages.js';
 import { openPool, ownerOf } from '../../support/pool.js';
 import {
@@ -225,7 +226,19 @@ describe('invariant 6: a model result is never paid for again', () => {
       ['a', 'b', 'c'].map((text) => storeDigest(pool, digest(tenant, key, text, session))),
     );
     expect(new Set(stored.map(({ text }) => text)).size).toBe(1);
-    expect((await findDigest(pool, tenant, key))?.text).toBe(stored[0]?.text);
+    expect(await digestTexts(pool, tenant, [key])).toEqual(new Map([[key, stored[0]?.text]]));
+  });
+
+  it('ends the lease of its asker, and of no other', async () => {
+    const { tenant, session } = await sessionWith(pool, talk(1));
+    const leased = { tenant, key: `leased by ${session}` };
+    const asker = { step: 'run/1', attempt: 1 };
+    await claimLease(pool, leased, asker);
+    const answer = digest(tenant, leased.key, 'a', session);
+    await storeDigest(pool, answer, { asker: { ...asker, step: 'run/2' } });
+    expect(await seeLease(pool, leased)).toMatchObject({ failure: null });
+    await storeDigest(pool, answer, { asker });
+    expect(await seeLease(pool, leased)).toBeNull();
   });
 
   it('counts the calls of one compaction, and not the stored answers', async () => {
@@ -417,7 +430,7 @@ describe('invariant 11: a tenant sees its own rows only', () => {
       tokens: 1,
       ...cost,
     });
-    expect(await findDigest(pool, 'b', session)).toBeNull();
+    expect(await digestTexts(pool, 'b', [session])).toEqual(new Map());
   });
 });
 
