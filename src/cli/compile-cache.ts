@@ -13,7 +13,16 @@ interface Node {
  */
 export function keepCompiledCode(env: NodeJS.ProcessEnv = process.env, node = module as Node): void {
   if (node.enableCompileCache === undefined) return;
-  const folder = path.join(defaultCacheDir(env), 'compiled');
-  const { directory } = node.enableCompileCache(folder);
-  if (directory !== undefined) env.NODE_COMPILE_CACHE ??= folder;
+  const folder = folderOf(env);
+  if (folder !== null && node.enableCompileCache(folder).directory !== undefined)
+    env.NODE_COMPILE_CACHE ??= folder;
+}
+
+/** Null for a user without a home. */
+function folderOf(env: NodeJS.ProcessEnv): string | null {
+  try {
+    return path.join(defaultCacheDir(env), 'compiled');
+  } catch {
+    return null;
+  }
 }

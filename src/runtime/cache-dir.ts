@@ -1,4 +1,4 @@
-import { homedir } from 'node:os';
+import os from 'node:os';
 import path from 'node:path';
 
 /**
@@ -6,5 +6,5 @@ import path from 'node:path';
  */
 export function defaultCacheDir(env: NodeJS.ProcessEnv = process.env): string {
   if (env.PALIMPSEST_CACHE) return path.resolve(env.PALIMPSEST_CACHE);
-  return path.join(env.XDG_CACHE_HOME || path.join(homedir(), '.cache'), 'palimpsest');
+  return path.join(env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'palimpsest');
 }

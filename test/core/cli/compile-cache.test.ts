@@ -1,4 +1,5 @@
-import { describe, expect, it } from 'vitest';
+import os from 'node:os';
+import { describe, expect, it, vi } from 'vitest';
 import { keepCompiledCode } from '../../../src/cli/compile-cache.js';
 
 const folder = '/home/ada/cache/compiled';
@@ -29,6 +30,14 @@ describe('the cache of compiled code', () => {
 
   it('leaves the environment alone if the folder cannot be used or the cache is turned off', () => {
     expect(keep({ ...own }, undefined).env).toEqual(own);
+  });
+
+  it('does not exist for a user without a home', () => {
+    const home = vi.spyOn(os, 'homedir').mockImplementation(() => {
+      throw new Error('uv_os_homedir returned ENOENT');
+    });
+    expect(keep({}, folder)).toEqual({ asked: [], env: {} });
+    home.mockRestore();
   });
 
   it('does not exist in a version of Node without one', () => {
