@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Problem } from '../contract/problem.js';
 import type { LoggedMessage } from '../conversation/message.js';
 import { invalid, isFailure, isFailureType, networkReason, PalimpsestError } from '../errors.js';
+import { type Answered, type Fetch, nodeFetch } from './node-fetch.js';
 
 export interface TransportOptions {
   /** URL of the API, e.g. `https://palimpsest.example`. Its path becomes a prefix of the API's paths. */
@@ -11,7 +12,7 @@ export interface TransportOptions {
   token?: string;
   /** Milliseconds within which an answer must arrive, in addition to the time that a call itself waits. @default 30,000 */
   timeoutMs?: number;
-  /** Replaces the global `fetch`, for a proxy, certificates or a connection pool. */
+  /** Sends the requests, for a proxy, certificates or a connection pool. @default Node's own HTTP, with kept connections */
   fetch?: typeof globalThis.fetch;
 }
 
@@ -43,7 +44,7 @@ export class Transport {
   private readonly isNear: boolean;
   private readonly token: string | undefined;
   private readonly timeoutMs: number;
-  private readonly fetch: typeof globalThis.fetch;
+  private readonly fetch: Fetch;
 
   /**
    * Throws `Input.Invalid`, which names the option.
@@ -51,33 +52,33 @@ export class Transport {
    * @param from the option or the variable that contains the URL
    */
   constructor(
-    { url, token, timeoutMs = 30_000, fetch = globalThis.fetch }: TransportOptions,
+    { url, token, timeoutMs = 30_000, fetch }: TransportOptions,
     from: 'url' | 'PALIMPSEST_URL' = 'url',
   ) {
     this.base = baseOf(url, from);
     this.isNear = /^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(new URL(this.base).hostname);
     if (token !== undefined && (typeof token !== 'string' || !/^[\x21-\x7e]+$/.test(token)))
       throw invalid('token must be printable ASCII without spaces', 'token');
-    if (typeof fetch !== 'function')
-      throw invalid('fetch must be a function', 'fetch', 'Leave it out for the global `fetch`.');
+    if (fetch !== undefined && typeof fetch !== 'function')
+      throw invalid('fetch must be a function', 'fetch', 'Leave it out for the HTTP of Node.');
     if (!Number.isSafeInteger(timeoutMs) || timeoutMs < 1)
       throw invalid('timeoutMs must be a whole number of milliseconds, at least 1', 'timeoutMs');
     this.token = token;
     this.timeoutMs = timeoutMs;
-    this.fetch = fetch;
+    this.fetch = fetch ?? nodeFetch;
   }
 
   /**
    * Status and text of the answer. Throws the failure in the API's answer; `Api.Unavailable` if there is no answer;
    * `Api.Unauthorized` or `Api.Failed` if the answer does not come from the API.
    */
-  text(exchange: Exchange): Promise<{ response: Response; text: string }> {
+  text(exchange: Exchange): Promise<{ response: Answered; text: string }> {
     return this.repeated(exchange, async () => {
-      const { response, signal, stop } = await this.begin(exchange);
+      const { response, signal, arrived } = await this.begin(exchange);
       try {
         return { response, text: await this.connected(signal, () => response.text()) };
       } finally {
-        stop();
+        arrived();
       }
     });
   }
@@ -89,19 +90,16 @@ export class Transport {
 
   /** The answer's text as it arrives. The timeout applies to its beginning only. */
   async *stream(exchange: Exchange): AsyncGenerator<string> {
-    const { response, signal, stop, arrived } = await this.repeated(exchange, () => this.begin(exchange));
+    const { response, signal, arrived } = await this.repeated(exchange, () => this.begin(exchange));
     arrived();
+    const decoder = new TextDecoder();
     try {
-      const decoder = new TextDecoder();
-      const reader = (response.body as ReadableStream<Uint8Array> | null)?.getReader();
-      while (reader) {
-        const { done, value } = await this.connected(signal, () => reader.read());
-        if (done) return;
-        const text = decoder.decode(value, { stream: true });
+      for await (const bytes of response.body ?? []) {
+        const text = decoder.decode(bytes, { stream: true });
         if (text !== '') yield text;
       }
-    } finally {
-      stop();
+    } catch (error) {
+      throw this.lost(signal, error);
     }
   }
 
@@ -136,10 +134,6 @@ export class Transport {
       withinMs,
     );
     const arrived = () => clearTimeout(timer);
-    const stop = () => {
-      arrived();
-      given.abort();
-    };
     try {
       const response = await this.connected(signal, () =>
         this.fetch(url, {
@@ -156,10 +150,10 @@ export class Transport {
           ...(body === undefined ? {} : { body: JSON.stringify(body) }),
         }),
       );
-      if (response.ok || response.status === 304) return { response, signal, stop, arrived };
+      if (response.ok || response.status === 304) return { response, signal, arrived };
       throw this.failure(response, await this.connected(signal, () => response.text()));
     } catch (error) {
-      stop();
+      arrived();
       throw error;
     }
   }
@@ -168,9 +162,13 @@ export class Transport {
     try {
       return await call();
     } catch (error) {
-      // A request aborted in the middle of its body rejects with another error than the reason of the abort.
-      throw isFailure(signal.reason) ? signal.reason : this.silent(reasonOf(error), false, error);
+      throw this.lost(signal, error);
     }
+  }
+
+  /** A request aborted in the middle of its body rejects with another error than the reason of the abort. */
+  private lost({ reason }: AbortSignal, error: unknown): PalimpsestError {
+    return isFailure(reason) ? reason : this.silent(reasonOf(error), false, error);
   }
 
   private silent(reason: string, timedOut: boolean, cause?: unknown): PalimpsestError {
@@ -181,7 +179,7 @@ export class Transport {
     });
   }
 
-  private failure(response: Response, text: string): PalimpsestError {
+  private failure(response: Answered, text: string): PalimpsestError {
     const { status } = response;
     const problem = problemIn(text);
     const retryAfter = Number(response.headers.get('retry-after') ?? NaN);
