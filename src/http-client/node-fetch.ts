@@ -1,4 +1,4 @@
-/** The part of `fetch` that the client uses, over Node's own HTTP, which takes a third of the CPU time of its `fetch`. */
+/** The part of `fetch` that the client uses, over Node's own HTTP, which takes less CPU time than its `fetch`. */
 import type { IncomingMessage } from 'node:http';
 
 export interface Sent {
