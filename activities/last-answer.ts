@@ -71,9 +71,10 @@ function beforeCommit(
       const { session, source } = await readContextSource(pool, ids, 0);
       const redact = redactorOf(policyOf(session.policy), ids.tenant, signal);
       await inSlices(withoutSecrets(source.tail, redact), signal);
-      if (completion.settles === true) await indexTexts(pool, ids);
+      // The answer does not wait for this.
+      if (completion.settles === true) void indexTexts(pool, ids).catch(() => undefined);
     } catch {
-      // The commit, or what follows it, meets the same failure and reports it.
+      // The commit meets the same failure, and reports it.
     }
   };
 }

@@ -129,6 +129,28 @@ test('a compaction makes one call; entries stay unchanged and the rule is carrie
   );
 });
 
+test('the log is made searchable during the call', async () => {
+  const session = 'searchable';
+  const missing = async () => {
+    const { rows: found } = await pool.query<{ missing: number }>(
+      `select next_seq - 1 - indexed_through_seq as missing from palimpsest.sessions
+       where tenant_id = $1 and session_id = $2`,
+      [stack.queuePrefix, session],
+    );
+    return found[0]?.missing;
+  };
+  stack.model.reply(async (request) => {
+    await vi.waitFor(async () => expect(await missing()).toBe(0), { timeout: 20_000 });
+    return writes(request);
+  });
+  try {
+    await play(session, 0, 14);
+  } finally {
+    stack.model.reply(writes);
+  }
+  expect((await rows(session)).map(({ method }) => method)).toContain('model');
+});
+
 test('status and context describe the journal, also with another tokenizer', async () => {
   const session = 'notes';
   const sum = (sizes: object) =>
