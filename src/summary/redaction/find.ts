@@ -43,6 +43,7 @@ function* searchIn(view: View, forms: readonly SecretForm[], found: Found[]): St
   const isThere = yield* signsIn(view.text.toLowerCase());
   for (const one of forms) {
     if (one.signs.length > 0 && !one.signs.some(isThere)) continue;
+    if (one.marks?.some(isThere) === false) continue;
     const rank = secretForms.indexOf(one);
     yield* matchesOf(view.text, one, ({ from, to }) =>
       found.push({ ...view.original(from, to), kind: one.kind, rank }),
@@ -125,12 +126,15 @@ function secretOf({ read, base }: Read): Span {
 
 /** Runs of base64, also over several lines. Their number of characters is a multiple of four, so that a longer run is read on. */
 const encoded = /[A-Za-z0-9+/_-]{24,12000}(?:\r?\n[ \t]{0,20}[A-Za-z0-9+/_-]{24,100}){0,100}={0,2}/g;
+/** The same from the first character of a run: where that is too short, none of the others begins a match. */
+const encodedRun = new RegExp(`(?<![A-Za-z0-9+/_-])${encoded.source}`, 'g');
 const printable = /^[\t\n\r\x20-\x7E]*$/;
 
 /** Hides a text in base64 as a whole if it contains a secret. */
 function* encodedIn(view: View, found: Found[]): Steps<void> {
   for (let at = 0; ;) {
-    const next = yield* nextMatch(encoded, view.text, at);
+    const isInRun = at > 0 && /[\w+/-]/.test(view.text[at] ?? '');
+    const next = yield* nextMatch(isInRun ? encoded : encodedRun, view.text, at);
     if (next === null) return;
     yield;
     const [run] = next.read;

@@ -18,6 +18,8 @@ export interface SecretForm {
   kind: string;
   /** Every match contains one of these texts, in lower case; a text without any of them is not searched. Empty: no such text. */
   signs: readonly string[];
+  /** Every match also contains one of these texts. */
+  marks?: readonly string[];
   /**
    * The secret is the group whose name begins with `secret`, or the whole match. All repetitions are bounded, so that matching
    * takes linear time.
@@ -157,6 +159,9 @@ const tokens: Readonly<Record<string, readonly (readonly [prefix: string, rest: 
   ],
 };
 
+/** A text before each digit. */
+const before = (text: string): string[] => Array.from({ length: 10 }, (_, digit) => `${text}${digit}`);
+
 const escapedLiteral = (text: string): string => text.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&');
 
 const tokenForms: readonly SecretForm[] = Object.entries(tokens).map(([kind, list]) => ({
@@ -190,12 +195,17 @@ const wordSigns = [
   'token',
   'credential',
 ];
+/** Beginnings of password, passphrase, passcode and passwort, which "pass" and "passes" lack. */
+const passWords = ['passw', 'passp', 'passc'];
 /** Tokens of other uses: of pages, of models, of parsers. */
 const noName =
   '(?<!(?:next|page|continuation|cursor|sync|resume|prompt|completion|total|input|output|cached|max|min|num|stop|eos|bos|pad|unk|sep|cls|mask|special|start|end|first|last|per|each|public|primary|foreign|sort|partition)[_-]?)';
 
+/** The word is searched before what precedes it is read: few places have the word. */
+const named = (word: string): string => `(?=${word})${noName}(?:${word})`;
+
 /** The name of a secret, with what may precede and follow it: `DB_PASSWORD_2`, `spring.datasource.password`, `userPassword`. */
-const name = `(?:(?:${noName}(?:${secretWord}))|(?<![A-Za-z])(?:[A-Za-z0-9]{1,40}[_.-]){0,6}${noName}(?:${shortWord}))(?:[_-]?(?:\\d{1,3}|prod|staging|test|dev|live|old|new|value|b64|base64))?`;
+const name = `(?:${named(secretWord)}|(?<![A-Za-z])(?:[A-Za-z0-9]{1,40}[_.-]){0,6}${named(shortWord)})(?:[_-]?(?:\\d{1,3}|prod|staging|test|dev|live|old|new|value|b64|base64))?`;
 const assigned = `(?:\\s{0,3}(?::=|=>|->|==?|:|：)\\s{0,3}|\\s{1,3}\\|\\s{1,3})`;
 
 const notHarmless = (value: string, given: Given): boolean => !isHarmless(value, given);
@@ -228,7 +238,7 @@ export const secretForms: readonly SecretForm[] = [
   ...tokenForms,
   {
     kind: 'provider_key',
-    signs: [':aa', 'q~', '.atlasv1.', '-us', '/'],
+    signs: [':aa', 'q~', '.atlasv1.', ...before('-us'), ...before('/')],
     form: form(
       `${start}(?:\\d{8,10}:AA[\\w-]{32,34}|[A-Za-z0-9]{14}\\.atlasv1\\.[\\w=-]{60,70}|[0-9a-f]{32}-us\\d{1,2}|\\d/\\d{16}:[0-9a-f]{32})${end}|(?<![\\w~.${BARRIER}-])[\\w~.]{3}\\dQ~[\\w~.-]{31,34}(?![\\w~${BARRIER}-])`,
     ),
@@ -431,6 +441,7 @@ export const secretForms: readonly SecretForm[] = [
   {
     kind: 'password',
     signs: wordSigns,
+    marks: [':'],
     // A block of lines in YAML: `password: |`.
     form: form(
       `^([ \\t]{0,40})(?:- )?["']?[\\w.-]{0,60}(?:${secretWord}|${shortWord})["']?:[ \\t]{0,4}[|>][-+\\d]{0,2}[ \\t]{0,4}\\r?\\n(?<secret>(?:\\1[ \\t]{1,40}[^\\s${BARRIER}][^\\n${BARRIER}]{0,2000}(?:\\r?\\n|$)){1,100})`,
@@ -440,6 +451,7 @@ export const secretForms: readonly SecretForm[] = [
   {
     kind: 'password',
     signs: wordSigns,
+    marks: ['='],
     // `DB_PASSWORD=…` in a line of its own: the value ends with the line.
     form: form(
       `(?<=(?:^|\\n)[ \\t]{0,20}(?:export[ \\t]{1,4}|set[ \\t]{1,4}|setx[ \\t]{1,4}|ENV[ \\t]{1,4}|ARG[ \\t]{1,4}|-e[ \\t]{1,4}|- |\\$env:)?[A-Za-z_][\\w.]{0,60}?(?:${secretWord}|${shortWord})(?:[_-]?\\w{1,8})?=)(?<secret>[^\\s"'\`$<{(${BARRIER}][^\\s"'\`${BARRIER}]{3,400})(?=[ \\t]{0,20}(?:#[^\\n]{0,200})?(?:\\r?\\n|$))`,
@@ -468,6 +480,7 @@ export const secretForms: readonly SecretForm[] = [
       'senha',
       '密',
     ],
+    marks: [':', '=', '：', '->', '|'],
     // `"api_key": "…"`, `password = …`; in quotes up to the quote, otherwise a word that is not code.
     form: form(
       `(?:${name})["'\`]?\\]?(?: ?\\[[^\\]\\n]{0,30}\\])?${assigned}(?:[bru]{0,2}${inQuotes(3, 'secretq')}|(?<secret>(?![\\w.$]{1,100}[(\\[])[^\\s"'\`,;()<>{}[\\]\\\\|&${BARRIER}][^\\s"'\`,;<>{}\\\\|&${BARRIER}]{3,500}))`,
@@ -518,13 +531,17 @@ export const secretForms: readonly SecretForm[] = [
   {
     kind: 'password',
     signs: [
-      'pass',
-      'pwd',
+      ...passWords,
+      'pass w',
+      'pass p',
+      'pass c',
       'pw',
       'pin',
       'otp',
-      'code',
-      'key',
+      ' code',
+      ' key',
+      'i-key',
+      'ikey',
       'secret',
       'token',
       'kennwort',
@@ -549,7 +566,7 @@ export const secretForms: readonly SecretForm[] = [
   },
   {
     kind: 'password',
-    signs: ['pass', 'pwd', 'pw'],
+    signs: [...passWords, 'pw'],
     // "log in with the password …".
     form: form(
       `(?<![\\p{L}\\d_${BARRIER}-])(?:password|passphrase|passcode|passwort|kennwort|pwd|pw)[ \\t]+["'\`“]?(?<secret>(?=[^\\s"'\`]{0,60}\\d)(?=[^\\s"'\`]{0,60}\\p{L})[^\\s"'\`“”,;()<>{}[\\]|\\\\${BARRIER}]{6,120}(?<![.,;:!?)]))`,
@@ -573,7 +590,7 @@ export const secretForms: readonly SecretForm[] = [
   },
   {
     kind: 'password',
-    signs: ['pass', 'kennwort', 'contrase'],
+    signs: [...passWords, 'kennwort', 'contrase'],
     // "use … as the password", "… is the password".
     form: form(
       `(?<![^\\s"'\`“(])(?<secret>(?=[^\\s"'\`]{0,60}\\d)(?=[^\\s"'\`]{0,60}\\p{L})[^\\s"'\`“”,;()<>{}[\\]|\\\\${BARRIER}]{6,60})["'\`”]?[ \\t]+(?:is|as|ist|als|es|como)[ \\t]+(?:(?:the|my|your|our|a|das|mein|dein|la|mi|tu)[ \\t]+)?(?:[\\w-]{1,20}[ \\t]+){0,2}(?:password|passphrase|passcode|passwort|kennwort|contraseña)`,

@@ -2,7 +2,7 @@
  * Removes secrets before summarizer, summary and exact values get a text. The log keeps the original. A secret becomes
  * `[REDACTED:kind:hash]`; the hash is keyed by tenant, so that equal secrets have equal hashes within one tenant only.
  */
-import { createHash, createHmac } from 'node:crypto';
+import { createHmac, hash as hashOf } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { Policy } from '../../policy/defaults.js';
 import { atOnce, type Steps } from '../../steps.js';
@@ -78,7 +78,7 @@ const searched = new LRUCache<string, readonly Secret[]>({
 
 function* knownSecretsIn(text: string): Steps<readonly Secret[]> {
   // UTF-8 would write all lone surrogates alike.
-  const hash = createHash('sha256').update(text, 'utf16le').digest('base64');
+  const hash = hashOf('sha256', Buffer.from(text, 'utf16le'), 'base64');
   const known = searched.get(hash);
   if (known) return known;
   const found = yield* findSecrets(text, marksIn(text));

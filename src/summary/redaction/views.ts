@@ -18,8 +18,17 @@ export interface Span {
 
 const asWritten = (text: string): View => ({ text, original: (from, to) => ({ from, to }) });
 
-/** A reading in which each match of `form` becomes the text that `read` returns; null leaves the match. */
-function* reading(view: View, form: RegExp, read: (match: string) => string | null): Steps<View | null> {
+/**
+ * A reading in which each match of `form` becomes the text that `read` returns; null leaves the match. Every match contains one of
+ * the `signs`, if there are any.
+ */
+function* reading(
+  view: View,
+  form: RegExp,
+  signs: readonly string[],
+  read: (match: string) => string | null,
+): Steps<View | null> {
+  if (signs.length > 0 && !signs.some((sign) => view.text.includes(sign))) return null;
   const pieces: string[] = [];
   // Each piece: its first character here, its first character in `view`, and the length there if it differs.
   const begins: number[] = [];
@@ -72,12 +81,12 @@ function* reading(view: View, form: RegExp, read: (match: string) => string | nu
 
 /** Characters without width, which break a word without a trace. */
 const unseen = /[\u00AD\u180E\u200B-\u200F\u2060-\u2064\uFEFF]+/g;
-const withoutUnseen = (view: View) => reading(view, unseen, () => '');
+const withoutUnseen = (view: View) => reading(view, unseen, [], () => '');
 
 const escaped = /\\(?:[nrt"'/\\]|u00[0-7][0-9a-fA-F])/g;
 const unescaped: Readonly<Record<string, string>> = { n: '\n', r: '\r', t: '\t' };
 const withoutEscapes = (view: View) =>
-  reading(view, escaped, (match) =>
+  reading(view, escaped, ['\\'], (match) =>
     match.startsWith('\\u')
       ? String.fromCharCode(parseInt(match.slice(2), 16))
       : (unescaped[match[1]!] ?? match[1]!),
@@ -85,7 +94,7 @@ const withoutEscapes = (view: View) =>
 
 const percent = /%[2-7][0-9A-Fa-f]/g;
 const withoutPercents = (view: View) =>
-  reading(view, percent, (match) => String.fromCharCode(parseInt(match.slice(1), 16)));
+  reading(view, percent, ['%'], (match) => String.fromCharCode(parseInt(match.slice(1), 16)));
 
 /**
  * A line end inside a word, also inside a text that is joined with `+` or `\`. The next line begins with random characters,
@@ -95,7 +104,7 @@ const lineEnd = new RegExp(
   `(?<=[\\w.+/=-])(?:(?:\\\\|["'] ?[+.\\\\]?)?[ \\t]{0,8}\\r?\\n[ \\t]{0,40}(?:[+.>] ?)?["']?|["'] ?\\+ ?["'])(?!${tokenPrefixes})(?=[\\w.+/=-]{0,100}(?:\\d|[A-Za-z][A-Z]))`,
   'g',
 );
-const withoutLineEnds = (view: View) => reading(view, lineEnd, () => '');
+const withoutLineEnds = (view: View) => reading(view, lineEnd, ['\n', '+'], () => '');
 
 /** JSON in a string of JSON in a string of JSON. */
 const MOST_ESCAPES = 3;
