@@ -1,7 +1,7 @@
 /** The part of `fetch` that the client uses, over Node's own HTTP, which takes less CPU time than its `fetch`. */
 import type { IncomingMessage } from 'node:http';
 
-export interface Sent {
+interface Sent {
   method: string;
   headers: Readonly<Record<string, string>>;
   body?: string;

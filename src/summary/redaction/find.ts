@@ -40,7 +40,7 @@ export function* findSecrets(text: string, known: readonly Span[] = []): Steps<S
 const tokenForms = secretForms.filter(({ token }) => token === true);
 
 function* searchIn(view: View, forms: readonly SecretForm[], found: Found[]): Steps<void> {
-  const isThere = yield* signsIn(view.text.toLowerCase());
+  const isThere = yield* signsIn(view.text.toLowerCase().replaceAll('ſ', 's'));
   for (const one of forms) {
     if (one.signs.length > 0 && !one.signs.some(isThere)) continue;
     if (one.marks?.some(isThere) === false) continue;
