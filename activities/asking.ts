@@ -92,8 +92,8 @@ export function followingOf(
 }
 
 /**
- * Returns the texts of digests, or of the snapshots that entries took over, in the order of their keys; `known` are not read. Throws
- * `Store.DigestGone`; the compaction then requests the answer again.
+ * Returns the texts of digests, or of the snapshots that entries took over, in the order of their keys; `known` are not read.
+ * Throws `Store.DigestGone`; the compaction then requests the answer again.
  */
 export async function digestTexts(
   { pool }: Pick<Dependencies, 'pool'>,

@@ -26,8 +26,8 @@ export interface Stored {
 /**
  * Invariant 6 (docs/guarantees.md). Returns the stored answer; if another step is requesting the answer, waits for it first.
  * Otherwise makes one model call and stores the accepted answer under its content key before anything else happens, so that a
- * later attempt finds it. In both cases the answer is held for the compaction. The request is prepared while the lease is claimed.
- * `meanwhile` runs during the call and never rejects.
+ * later attempt finds it. In both cases the answer is held for the compaction. The request is prepared while the lease is
+ * claimed. `meanwhile` runs during the call and never rejects.
  */
 export function answerOnce(
   dependencies: Dependencies,

@@ -56,8 +56,8 @@ export function runCompleting<Step extends Answered['step'], Answer extends Stor
 }
 
 /**
- * Does during the last call what would otherwise follow its answer: searches the messages of the context for secrets, whose places
- * are remembered, and makes the log searchable.
+ * Does during the last call what would otherwise follow its answer: searches the messages of the context for secrets, whose
+ * places are remembered, and makes the log searchable.
  */
 function beforeCommit(
   { pool }: Pick<Dependencies, 'pool'>,

@@ -18,10 +18,10 @@ interface TokensOfCall {
 }
 
 /**
- * Makes a model call within the rates that all workers share and within the operator's limits of the tenant, and gives its answer to
- * `use`. It reserves the most that the call may use and corrects the amount meanwhile. If a rate is used up, no call is made: `Llm.RateLimited` says
- * when to retry, so that no slot is blocked; the failure is final if that time is past the compaction's deadline. A model or an
- * amount beyond the tenant's limits is a final `Tenant.BeyondLimit`.
+ * Makes a model call within the rates that all workers share and within the operator's limits of the tenant, and gives its
+ * answer to `use`. It reserves the most that the call may use and corrects the amount meanwhile. If a rate is used up, no call is
+ * made: `Llm.RateLimited` says when to retry, so that no slot is blocked; the failure is final if that time is past the
+ * compaction's deadline. A model or an amount beyond the tenant's limits is a final `Tenant.BeyondLimit`.
  */
 export async function withinTokens<Used>(
   { pool, tokensPerMinute: perMinute, metrics }: Dependencies,

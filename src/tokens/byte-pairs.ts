@@ -9,8 +9,8 @@ const TABLE_BITS = 19;
 const NONE = 1 << RANK_BITS;
 
 /**
- * Returns a function that counts the tokens of a text. The file has tiktoken's format: in each line a token in base64 and its rank,
- * ordered by rank. `splitter` matches the pieces of a text, without gaps; no token is in two of them.
+ * Returns a function that counts the tokens of a text. The file has tiktoken's format: in each line a token in base64 and its
+ * rank, ordered by rank. `splitter` matches the pieces of a text, without gaps; no token is in two of them.
  */
 export function bytePairCount(file: string, splitter: RegExp): (text: string) => number {
   const tokens = readTokens(file);
@@ -123,7 +123,7 @@ function startsWithMark(bytes: Uint8Array, start: number, end: number): boolean 
 /** Counts the tokens of one piece at a time. */
 class Piece {
   private readonly bytes: Uint8Array;
-  /** By the first byte of a part: the first bytes of the parts beside it, and the rank of the token that it forms with the next. */
+  /** By a part's first byte: the first bytes of the parts beside it, and the rank of the token that it forms with the next. */
   private readonly before: Int32Array;
   private readonly next: Int32Array;
   private readonly ranks: Int32Array;
