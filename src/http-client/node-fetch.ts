@@ -1,7 +1,8 @@
 /** The part of `fetch` that the client uses, over Node's own HTTP, which takes less CPU time than its `fetch`. */
 import type { IncomingMessage } from 'node:http';
 
-interface Sent {
+/** @internal Tests send one. */
+export interface Sent {
   method: string;
   headers: Readonly<Record<string, string>>;
   body?: string;
