@@ -660,7 +660,7 @@ export const configSchema = z.strictObject({
   cacheDir: setting(
     word,
     'PALIMPSEST_CACHE',
-    'folder of downloaded or built programs, shared by all projects of a user',
+    'folder of downloaded or built programs and of compiled code, shared by all projects of a user; only the variable moves the compiled code',
     '`~/.cache/palimpsest`',
   ),
   logLevel: setting(
