@@ -162,7 +162,7 @@ function failureOf({ failure, plan, method }: CommitRequest): CommitRequest['fai
   return { type: beyondLimitType, message: plan.withoutModel ?? '', onlyWaited: true };
 }
 
-/** What this session has paid for the texts of the new generation. Texts by rule cost nothing. */
+/** The cost that this session has paid for the texts of the new generation. Texts by rule cost nothing. */
 function paidBy({ pool }: Dependencies, request: CommitRequest): Promise<Paid> {
   const { plan, written, digests, paid } = request;
   const keys = new Set([...digests, ...paid, ...(written?.layers ?? []).map(({ key }) => key)]);
