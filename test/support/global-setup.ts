@@ -109,7 +109,7 @@ async function setUpSources(project: TestProject): Promise<void> {
     'compiled',
     createHash('sha256').update(process.cwd()).digest('hex').slice(0, 16),
   );
-  compileSources(folder, bundle.codePath);
+  await compileSources(folder, bundle.codePath);
   project.provide('compiledSources', folder);
 }
 
