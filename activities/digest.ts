@@ -56,17 +56,19 @@ async function findOrAsk(
   const { concurrency } = asking.limits ?? {};
   const leased = { tenant: payer.tenant, key, most: concurrency, find: () => holdDigest(pool, holder, key) };
   const startedAt = Date.now();
-  const found = await leased.find();
-  const preparing = found ? null : question.prepare();
-  // If the answer arrives from another step, a failure of the preparation does not matter.
-  preparing?.catch(() => undefined);
-  const stored = found ?? (await claimOrFind(pool, leased, attempt));
-  metrics?.digest(stored !== null);
-  if (stored || preparing === null) {
-    const { text = '', tokens = 0 } = stored ?? {};
-    // Waiting for another step's call counts as waiting for the model.
+  // Waiting for another step's call counts as waiting for the model.
+  const reused = ({ text, tokens }: { text: string; tokens: number }): Stored => {
+    metrics?.digest(true);
     return { digest: { key, tokens, cached: true, startedAt, endedAt: Date.now() }, text };
-  }
+  };
+  const found = await leased.find();
+  if (found) return reused(found);
+  const preparing = question.prepare();
+  // If the answer arrives from another step, a failure of the preparation does not matter.
+  preparing.catch(() => undefined);
+  const stored = await claimOrFind(pool, leased, attempt);
+  if (stored) return reused(stored);
+  metrics?.digest(false);
   try {
     return await whileLeased(pool, leased, attempt, async (call) => {
       const prepared = await preparing;
