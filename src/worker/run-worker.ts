@@ -1,10 +1,12 @@
 import type { Client } from '@temporalio/client';
 import { Worker, type NativeConnection, type WorkerOptions } from '@temporalio/worker';
 import type { Pool } from 'pg';
+import type { z } from 'zod';
 import { createDatabaseActivities, createModelActivities } from '../../activities/index.js';
 import type { Dependencies } from '../../activities/run.js';
 import { attemptMetrics, BackfillThrottle } from '../../activities/interceptors.js';
-import { orchestrates, workerRoles, type WorkerRole } from '../config/schema.js';
+import { configSchema, orchestrates, workerRoles, type WorkerRole } from '../config/schema.js';
+import { checked } from '../contract/schema.js';
 import { invalid } from '../errors.js';
 import { createModelClient, type ModelClient } from '../llm/client.js';
 import { createEmbedder } from '../llm/embedder.js';
@@ -37,10 +39,24 @@ const modelConnections = 8;
 const settingsHint =
   "Give an object: { databaseUrl: 'postgres://…', temporal: { address: 'localhost:7233' }, model: {} }.";
 
+/** Concurrency limits of one process. */
+const limitsSchema = configSchema.shape.worker
+  .pick({
+    databaseSteps: true,
+    backfillSteps: true,
+    backfillShare: true,
+    modelCalls: true,
+    cachedWorkflows: true,
+  })
+  .strip();
+
+type Settings = WorkerSettings & z.infer<typeof limitsSchema>;
+
 /** Does what `startWorker` does, whose settings it checks. */
-export async function runWorker(settings: WorkerSettings): Promise<RunningWorker> {
-  if (typeof settings !== 'object' || settings === null)
+export async function runWorker(given: WorkerSettings): Promise<RunningWorker> {
+  if (typeof given !== 'object' || given === null)
     throw invalid('startWorker was called without settings.', 'settings', settingsHint);
+  const settings: Settings = { ...given, ...checked(limitsSchema, given) };
   const roles = rolesOf(settings);
   if (roles.has('model') && typeof settings.model !== 'object')
     throw invalid('A worker with the role model needs settings for it.', 'model', settingsHint);
@@ -103,28 +119,16 @@ function rolesOf({ roles = workerRoles }: WorkerSettings): ReadonlySet<WorkerRol
   );
 }
 
-/** Concurrency limits of one process. */
-function limitsOf({
-  databaseSteps = 8,
-  backfillSteps = 1,
-  backfillShare = 0.25,
-  modelCalls = 32,
-  cachedWorkflows = 250,
-}: WorkerSettings) {
-  return { databaseSteps, backfillSteps, backfillShare, modelCalls, cachedWorkflows };
-}
-
 /** Returns null for a process that only orchestrates. */
-function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool | null {
+function poolFor(roles: ReadonlySet<WorkerRole>, settings: Settings): Pool | null {
   if ([...roles].every((role) => role === 'workflow')) return null;
-  const { databaseUrl, maintenanceUrl, eraserUrl, limits } = settings;
+  const { databaseUrl, maintenanceUrl, eraserUrl, limits, databaseSteps, backfillSteps } = settings;
   if (databaseUrl === undefined)
     throw invalid(
       'A worker with any role other than workflow needs PostgreSQL.',
       'DATABASE_URL',
       'Set it, or start the worker with only the role workflow.',
     );
-  const { databaseSteps, backfillSteps } = limitsOf(settings);
   const steps = (roles.has('database') ? databaseSteps : 0) + (roles.has('backfill') ? backfillSteps : 0);
   const max = steps > 0 ? steps + 4 : modelConnections;
   return openPool(databaseUrl, { ...settings.database, maintenanceUrl, eraserUrl, limits, max });
@@ -132,7 +136,7 @@ function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool
 
 async function createWorkers(
   roles: ReadonlySet<WorkerRole>,
-  settings: WorkerSettings,
+  settings: Settings,
   client: Client,
   connection: NativeConnection,
   pool: Pool | null,
@@ -159,12 +163,9 @@ async function createWorkers(
   });
 }
 
-async function orchestrators(
-  roles: ReadonlySet<WorkerRole>,
-  settings: WorkerSettings,
-): Promise<WorkerOptions[]> {
+async function orchestrators(roles: ReadonlySet<WorkerRole>, settings: Settings): Promise<WorkerOptions[]> {
   const { workflow, backfill } = taskQueues(settings.queuePrefix);
-  const { cachedWorkflows, backfillSteps } = limitsOf(settings);
+  const { cachedWorkflows, backfillSteps } = settings;
   const common = {
     workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle(settings.temporal)),
     maxCachedWorkflows: cachedWorkflows,
@@ -184,13 +185,12 @@ async function orchestrators(
 
 function steps(
   roles: ReadonlySet<WorkerRole>,
-  settings: WorkerSettings,
+  settings: Settings,
   pool: Pool,
   client: Client,
 ): WorkerOptions[] {
-  const { model, metrics } = settings;
   const { db, llm, backfill } = taskQueues(settings.queuePrefix);
-  const { databaseSteps, backfillSteps, backfillShare, modelCalls } = limitsOf(settings);
+  const { model, metrics, databaseSteps, backfillSteps, backfillShare, modelCalls } = settings;
   const throttle = new BackfillThrottle(backfillShare);
   const dependencies = {
     ...dependenciesOf(roles, settings, pool, client),

@@ -56,7 +56,7 @@ test('one process for each role compacts live and old sessions; only the model w
   expect((await workers[0]?.readiness())?.polling).toBe(false);
 });
 
-describe('a missing setting of a role is reported before anything starts', () => {
+describe('a missing or wrong setting is reported before anything starts', () => {
   test.each([
     [
       { roles: ['database' as const], databaseUrl: undefined },
@@ -65,6 +65,8 @@ describe('a missing setting of a role is reported before anything starts', () =>
     ],
     [{ roles: [] }, 'worker.roles', /needs a role/],
     [{ roles: ['cook' as 'model'] }, 'worker.roles', /no role "cook"/],
+    [{ modelCalls: 0 }, 'modelCalls', /modelCalls/],
+    [{ backfillShare: 2 }, 'backfillShare', /backfillShare/],
   ])('%j', async (own, path, reason) => {
     const starting = startWorker({ ...stack.settings, ...own });
     await expect(starting).rejects.toMatchObject({ type: 'Input.Invalid', path });
