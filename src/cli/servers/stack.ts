@@ -64,12 +64,14 @@ export async function openStack(
     controller.signal.throwIfAborted();
     servers.watch(fail);
     const { database, owner, temporal, uiUrl } = servers;
+    // Bundling holds the event loop, for longer than a connection may take on a slow machine.
+    const workflowBundle = await bundle;
     const applied = await migrate(owner.url, { roles: owner.roles });
     if (applied > 0) say(`Schema      ${plural(applied, 'migration')} applied`);
     const started = Date.now();
     worker = await startWorker({
       ...workerSettings(config, database, temporal),
-      workflowBundle: await bundle,
+      workflowBundle,
       shutdownGraceMs: graceMs,
       metrics,
     });
