@@ -6,7 +6,7 @@ import { hasDigitOrSign, isHarmless, isRandom, isSaid, type Given } from './valu
  * Increases with every change by which a text may be redacted otherwise. It is part of the identity of a redaction: texts of an
  * earlier version are redacted again.
  */
-export const FORMS_VERSION = 2;
+export const FORMS_VERSION = 3;
 
 /**
  * Stands for what is redacted already. No form has it inside a match, and it counts as a letter: a text beside a redaction does
@@ -184,17 +184,10 @@ const secretWord =
 /** Words that are the name of a secret only by themselves. */
 const shortWord = 'pass|pw|pin|pat|token|passwd|auth|_auth';
 const wordSigns = [
-  'pass',
-  'pwd',
-  'kennwort',
-  'contrase',
-  'senha',
-  '密',
-  'secret',
-  'key',
-  'token',
-  'credential',
+  ...['pass', 'pwd', 'secret', 'key', 'token', 'credential'],
+  ...['kennwort', 'contrase', 'senha', '密', 'sessid', 'sessionid', '.sid'],
 ];
+const nameSigns = [...wordSigns, 'pw', 'pin', 'pat', 'auth'];
 /** Beginnings of password, passphrase, passcode and passwort, which "pass" and "passes" lack. */
 const passWords = ['passw', 'passp', 'passc'];
 /** Tokens of other uses: of pages, of models, of parsers. */
@@ -296,7 +289,7 @@ export const secretForms: readonly SecretForm[] = [
   },
   {
     kind: 'authorization',
-    signs: ['authorization', 'bearer ', 'cookie', 'basic ', 'x-', '-token', '-key'],
+    signs: ['authorization', 'bearer', 'cookie', 'basic', 'x-', '-token', '-key'],
     form: form(
       `authorization["']?\\s{0,3}(?:[:=]|=>|,)\\s{0,3}["']?(?:(?:digest|aws4-hmac-sha256|hawk|oauth|negotiate|ntlm)\\s{1,3}(?<secret>[^\\r\\n'\`${BARRIER}]{6,2000})|(?:(?:bearer|basic|token|apikey|key|bot|token token=)\\s{1,3})?["']?(?<secretb>[^\\s"'\\\\,;<>\`${BARRIER}]{6,4000}))|(?<![A-Za-z])(?:bearer|basic)\\s{1,3}(?<secretc>(?=[^\\s]{0,200}[\\d=])[\\w.~+/=-]{16,4000})|(?<![A-Za-z])(?:x-[a-z-]{0,30}(?:key|token|auth)|private-token|[a-z-]{0,20}subscription-key)["']?\\s{0,3}[:=]\\s{0,3}["']?(?<secrete>[^\\s"'\\\\,;<>\`${BARRIER}]{6,4000})|(?<![A-Za-z-])(?:set-)?cookie["']?\\s{0,2}[:=]\\s{0,3}["']?(?<secretd>[^\\r\\n"'\\\\${BARRIER}]{6,4000})`,
       'i',
@@ -315,7 +308,7 @@ export const secretForms: readonly SecretForm[] = [
   },
   {
     kind: 'card_code',
-    signs: ['cvv', 'cvc', 'cvv2', 'security code', 'prüfnummer', 'prüfziffer'],
+    signs: ['cvv', 'cvc', 'security code', 'card code', 'prüfnummer', 'prüfziffer'],
     form: form(
       `(?:cvv2?|cvc2?|security code|card code|prüfnummer|prüfziffer)["']?(?: (?:is|ist|code|number|:))?\\s{0,2}[:=]?\\s{0,2}["']?(?<secret>\\d{3,4})(?!\\d)`,
       'i',
@@ -361,30 +354,17 @@ export const secretForms: readonly SecretForm[] = [
         'mysql',
         'maria',
         'sshpass',
-        'redis-cli',
         'mongo',
         'login',
-        'ldap',
-        'sqlcmd',
-        'zip',
         '7z',
-        'unzip',
         'rar',
-        'smbclient',
-      ],
-      ...[
-        'htpasswd',
-        'gpg',
-        'net use',
-        'openssl',
+        'zip',
+        'sqlcmd',
         'bcp',
         'isql',
-        'winrm',
-        'rclone',
         'ipmitool',
-        'xfreerdp',
-        'kinit',
       ],
+      ...['redis-cli', 'ldap', 'smbclient', 'htpasswd', '/user:', 'openssl', 'xfreerdp'],
     ],
     form: form(
       [
@@ -406,18 +386,8 @@ export const secretForms: readonly SecretForm[] = [
   {
     kind: 'password',
     signs: [
-      'machine',
-      'identified',
-      'securestring',
-      'vault ',
-      '--from-literal',
-      'requirepass',
-      'masterauth',
-      'password',
-      'sudo -s',
-      'default',
-      'env ',
-      ':thin:',
+      ...['machine', 'identified', 'securestring', 'vault', '--from-literal', 'requirepass', 'masterauth'],
+      ...['password', 'sudo', 'chpasswd', 'default', 'env', ':thin:'],
     ],
     form: form(
       [
@@ -440,8 +410,8 @@ export const secretForms: readonly SecretForm[] = [
   },
   {
     kind: 'password',
-    signs: wordSigns,
-    marks: [':'],
+    signs: nameSigns,
+    marks: ['|', '>'],
     // A block of lines in YAML: `password: |`.
     form: form(
       `^([ \\t]{0,40})(?:- )?["']?[\\w.-]{0,60}(?:${secretWord}|${shortWord})["']?:[ \\t]{0,4}[|>][-+\\d]{0,2}[ \\t]{0,4}\\r?\\n(?<secret>(?:\\1[ \\t]{1,40}[^\\s${BARRIER}][^\\n${BARRIER}]{0,2000}(?:\\r?\\n|$)){1,100})`,
@@ -450,7 +420,7 @@ export const secretForms: readonly SecretForm[] = [
   },
   {
     kind: 'password',
-    signs: wordSigns,
+    signs: nameSigns,
     marks: ['='],
     // `DB_PASSWORD=…` in a line of its own: the value ends with the line.
     form: form(
@@ -461,25 +431,7 @@ export const secretForms: readonly SecretForm[] = [
   },
   {
     kind: 'password',
-    signs: [
-      'pass',
-      'pwd',
-      'secret',
-      'key',
-      'token',
-      'credential',
-      'pw',
-      'pin',
-      'pat',
-      'auth',
-      'sessid',
-      'sessionid',
-      '.sid',
-      'kennwort',
-      'contrase',
-      'senha',
-      '密',
-    ],
+    signs: nameSigns,
     marks: [':', '=', '：', '->', '|'],
     // `"api_key": "…"`, `password = …`; in quotes up to the quote, otherwise a word that is not code.
     form: form(
@@ -531,31 +483,9 @@ export const secretForms: readonly SecretForm[] = [
   {
     kind: 'password',
     signs: [
-      ...passWords,
-      'pass w',
-      'pass p',
-      'pass c',
-      'pw',
-      'pin',
-      'otp',
-      ' code',
-      ' key',
-      'i-key',
-      'ikey',
-      'secret',
-      'token',
-      'kennwort',
-      'zugang',
-      'contrase',
-      'clave',
-      'mot de',
-      'senha',
-      'wachtwoord',
-      'lösenord',
-      'hasło',
-      'şifre',
-      'парол',
-      'credential',
+      ...[...passWords, 'pass w', 'pass p', 'pass c', 'pw', 'pin', 'otp', ' code', ' key', 'i-key', 'ikey'],
+      ...['secret', 'token', 'credential', 'kennwort', 'zugang', 'contrase', 'clave', 'mot de', 'senha'],
+      ...['palavra-passe', 'wachtwoord', 'lösenord', 'hasło', 'şifre', 'парол'],
     ],
     // Sentences: "the password for the server is …".
     form: form(
@@ -566,7 +496,7 @@ export const secretForms: readonly SecretForm[] = [
   },
   {
     kind: 'password',
-    signs: [...passWords, 'pw'],
+    signs: [...passWords, 'pw', 'kennwort'],
     // "log in with the password …".
     form: form(
       `(?<![\\p{L}\\d_${BARRIER}-])(?:password|passphrase|passcode|passwort|kennwort|pwd|pw)[ \\t]+["'\`“]?(?<secret>(?=[^\\s"'\`]{0,60}\\d)(?=[^\\s"'\`]{0,60}\\p{L})[^\\s"'\`“”,;()<>{}[\\]|\\\\${BARRIER}]{6,120}(?<![.,;:!?)]))`,
@@ -601,15 +531,8 @@ export const secretForms: readonly SecretForm[] = [
   {
     kind: 'password',
     signs: [
-      'credential',
-      'login',
-      'log in',
-      'logged in',
-      'sign in',
-      'account',
-      'zugangsdaten',
-      'anmeld',
-      'acceso',
+      ...['credential', 'login', 'log in', 'logged in', 'loggedin', 'sign in', 'account'],
+      ...['zugangsdaten', 'anmeld', 'acceso'],
     ],
     // "log in as admin / …".
     form: form(

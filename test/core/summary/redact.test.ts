@@ -72,6 +72,18 @@ const known: [kind: string, text: string, secret: string][] = [
   ['password', 'AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG', 'wJalrXUtnFEMI/K7MDENG'],
   ['password', 'mysql --password=abc123 -u root', 'abc123'],
   ['password', "access_token = 'q1w2e3r4'", 'q1w2e3r4'],
+  ['card_code', 'Card code: 4711', '4711'],
+  ['authorization', 'BASIC\tdXNlcjpwYXNzd29yZDEyMw==', 'dXNlcjpwYXNzd29yZDEyMw=='],
+  ['password', 'net\tuse z: \\\\nas\\disk /user:bob Zx9-open', 'Zx9-open'],
+  ['password', "echo 'root:q1w2e3r4' | chpasswd", 'root:q1w2e3r4'],
+  ['password', 'echo q1w2e3r4 | sudo\t-S ls', 'q1w2e3r4'],
+  ['password', 'ENV\tDB_CREDENTIALS q1w2e3r4', 'q1w2e3r4'],
+  ['password', 'pat: |\n  q1w2e3r4\n', 'q1w2e3r4'],
+  ['password', 'JSESSIONID=q1w2e3r4', 'q1w2e3r4'],
+  ['password', '("connect.sid", "q1w2e3r4")', 'q1w2e3r4'],
+  ['password', 'A palavra-passe é q1w2e3r4', 'q1w2e3r4'],
+  ['password', 'mit dem Kennwort q1w2e3r4', 'q1w2e3r4'],
+  ['password', 'loggedin as admin / Q1w2e3r4!', 'Q1w2e3r4!'],
 ];
 
 describe('secrets of known forms', () => {
