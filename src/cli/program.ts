@@ -12,7 +12,7 @@ import { addSessionCommands, addTimelineCommand } from './commands/sessions.js';
 import { addTokenCommands } from './commands/tokens.js';
 import { invalid } from '../errors.js';
 import { failureJson } from './terminal/failures.js';
-import { exitCodes } from './command/run.js';
+import { exitCodes } from './command/exit-codes.js';
 
 /** Declares every command. Each loads its code when it runs, because the Temporal SDK alone takes half a second. */
 function commands(setCode: SetCode): Command {

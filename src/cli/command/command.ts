@@ -1,9 +1,9 @@
 import { Command, Help, Option } from 'commander';
 import { packageVersion } from '../../runtime/home.js';
 import type { Globals } from './connect.js';
-import { exitCodes, runCommand, tellFailure, type Run } from './run.js';
-import { columnsOfTerminal } from '../terminal/table.js';
-import { styleFor, wantsColour } from '../terminal/output.js';
+import { exitCodes } from './exit-codes.js';
+import type { Run } from './run.js';
+import { columnsOfTerminal, styleFor, wantsColour } from '../terminal/style.js';
 import { wholeNumber, type Range } from '../terminal/numbers.js';
 
 /** The declaration of a command: its help texts. */
@@ -54,6 +54,7 @@ export class CommandGroup {
     run: (run: Run, args: string[], flags: Flags) => Promise<number | void>,
   ): Command {
     return this.addRaw(text, async (args, flags: Flags & Globals) => {
+      const { runCommand } = await import('./run.js');
       this.setCode(await runCommand(flags, (given) => run(given, args, flags)));
     });
   }
@@ -67,7 +68,7 @@ export class CommandGroup {
       this.setCode(
         await run(args, flags).then(
           (code) => code ?? exitCodes.done,
-          (error: unknown) => tellFailure(error, false),
+          async (error: unknown) => (await import('./run.js')).tellFailure(error, false),
         ),
       );
     });
@@ -86,6 +87,7 @@ export class CommandGroup {
     const command = this.parent.command(name, { hidden: true }).arguments(args);
     command.action(async () => {
       const globals = command.optsWithGlobals<Globals>();
+      const { runCommand } = await import('./run.js');
       this.setCode(await runCommand(globals, (given) => run(given, command.args)));
     });
   }

@@ -7,9 +7,9 @@ import { apiOf, configFor, connectClient, type Globals } from './connect.js';
 import { Interrupted, onInterrupt, ReaderGone } from '../terminal/input.js';
 import { Output } from '../terminal/output.js';
 import { errorLines, failureJson } from '../terminal/failures.js';
-import { columnsOfTerminal, printable, wrapped } from '../terminal/table.js';
-
-export const exitCodes = { done: 0, failed: 1, usage: 2, nothing: 3, interrupted: 130 } as const;
+import { columnsOfTerminal } from '../terminal/style.js';
+import { printable, wrapped } from '../terminal/table.js';
+import { exitCodes } from './exit-codes.js';
 
 /** One call of a command with its options, its output and its connections. A connection is opened at its first use. */
 export class Run {

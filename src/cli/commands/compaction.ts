@@ -2,7 +2,8 @@ import type { CompactionOutcome } from '../../contract/compactions.js';
 import type { PalimpsestClient } from '../../contract/client.js';
 import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import { wholeNumber } from '../terminal/numbers.js';
-import { exitCodes, type Run } from '../command/run.js';
+import { exitCodes } from '../command/exit-codes.js';
+import type { Run } from '../command/run.js';
 import { addEraseMessages } from './erase-messages.js';
 
 /** Commands that change a session. */

@@ -2,7 +2,8 @@ import type { PalimpsestClient } from '../../contract/client.js';
 import type { FoundMessages, MessagesErased } from '../../contract/erasing.js';
 import { invalid } from '../../errors.js';
 import type { CommandGroup } from '../command/command.js';
-import { exitCodes, type Run } from '../command/run.js';
+import { exitCodes } from '../command/exit-codes.js';
+import type { Run } from '../command/run.js';
 import { count, plural } from '../terminal/numbers.js';
 
 const collect = (value: string, before: string[] = []): string[] => [...before, value];

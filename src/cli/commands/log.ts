@@ -1,6 +1,7 @@
 import { programName } from '../../runtime/program.js';
 import type { Role } from '../../conversation/message.js';
 import { argument, type CommandGroup, numberArgument } from '../command/command.js';
+import { exitCodes } from '../command/exit-codes.js';
 import { oneOf, wholeNumber } from '../terminal/numbers.js';
 
 const whole = (text: string | undefined, option: string, least: number, most?: number): number | undefined =>
@@ -74,7 +75,6 @@ function addSearch(group: CommandGroup): void {
           limit: whole(flags.limit, '--limit', 1, 50),
           offset: whole(flags.offset, '--offset', 0),
         });
-        const { exitCodes } = await import('../command/run.js');
         const code = flags.exitCode && found.hits.length === 0 ? exitCodes.nothing : exitCodes.done;
         if (run.json) await run.out.value(found);
         else await (await import('../pages/log-page.js')).showHits(run.out, found);

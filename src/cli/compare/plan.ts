@@ -9,7 +9,7 @@ import {
   type Transcript,
   type UnreadableTranscript,
 } from '../play/transcripts.js';
-import { exitCodes } from '../command/run.js';
+import { exitCodes } from '../command/exit-codes.js';
 import { errorJson, errorLines } from '../terminal/failures.js';
 import { Interrupted, onInterrupt } from '../terminal/input.js';
 import { count, plural } from '../terminal/numbers.js';

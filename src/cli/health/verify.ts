@@ -7,7 +7,8 @@ import { isFailure } from '../../errors.js';
 import { contextFormatOf } from '../../formats/index.js';
 import { Progress } from '../terminal/progress.js';
 import { count, plural, seconds } from '../terminal/numbers.js';
-import { exitCodes, type Run } from '../command/run.js';
+import { exitCodes } from '../command/exit-codes.js';
+import type { Run } from '../command/run.js';
 
 /** Number of sessions read concurrently. */
 const atOnce = 4;

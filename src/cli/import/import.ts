@@ -15,7 +15,8 @@ import { checkOutFile, policyFromFlags } from '../command/flags.js';
 import { showImport, type Imported } from '../pages/import-page.js';
 import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import { Progress } from '../terminal/progress.js';
-import { exitCodes, type Run } from '../command/run.js';
+import { exitCodes } from '../command/exit-codes.js';
+import type { Run } from '../command/run.js';
 
 /** The options of `palimpsest import`, as typed. */
 export interface ImportFlags {

@@ -5,10 +5,12 @@ import type {
   BackfillItem,
   BackfillItemRequest,
 } from '../../contract/backfills.js';
-import { exitCodes, type Run } from '../command/run.js';
+import { exitCodes } from '../command/exit-codes.js';
+import type { Run } from '../command/run.js';
 import { adviceFor } from '../terminal/failures.js';
 import { ago, count, money, percent, plural, span } from '../terminal/numbers.js';
-import type { Fact, Output, Style } from '../terminal/output.js';
+import type { Fact, Output } from '../terminal/output.js';
+import type { Style } from '../terminal/style.js';
 import { Progress } from '../terminal/progress.js';
 import type { Column } from '../terminal/table.js';
 import { showPages } from './pages.js';

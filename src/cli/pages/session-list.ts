@@ -2,7 +2,7 @@ import type { ListRequest, SessionSummary } from '../../contract/sessions.js';
 import { ago, count } from '../terminal/numbers.js';
 import { showPages } from './pages.js';
 import type { Run } from '../command/run.js';
-import type { Style } from '../terminal/output.js';
+import type { Style } from '../terminal/style.js';
 import type { Column } from '../terminal/table.js';
 
 export async function listSessions(

@@ -4,7 +4,7 @@ import { readNative, splitNative } from '../../formats/native.js';
 import { isFailure, PalimpsestError } from '../../errors.js';
 import { type ImportRecord, inFile, readRecords } from '../../import/records.js';
 import { fileSources, type Source } from '../../import/sources.js';
-import { exitCodes } from '../command/run.js';
+import { exitCodes } from '../command/exit-codes.js';
 
 /** One session of an input. */
 export interface Transcript {

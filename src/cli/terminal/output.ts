@@ -1,21 +1,6 @@
 import { once } from 'node:events';
-import type { WriteStream } from 'node:tty';
-import { styleText } from 'node:util';
-import { type Column, columnsOfTerminal, layout, padded, printable, wrapped } from './table.js';
-
-const styles = ['bold', 'dim', 'red', 'yellow', 'green', 'cyan'] as const;
-
-export type Style = Record<(typeof styles)[number], (text: string) => string>;
-
-export function styleFor(coloured: boolean): Style {
-  const paint = (name: (typeof styles)[number]) => (text: string) =>
-    coloured ? styleText(name, text, { validateStream: false }) : text;
-  return Object.fromEntries(styles.map((name) => [name, paint(name)])) as Style;
-}
-
-/** Whether to colour the output: only on terminals with colours, and not if NO_COLOR is set (https://no-color.org). */
-export const wantsColour = (stream: Partial<WriteStream>, allowed: boolean): boolean =>
-  allowed && stream.hasColors?.() === true;
+import { columnsOfTerminal, styleFor, wantsColour, type Style } from './style.js';
+import { type Column, layout, padded, printable, wrapped } from './table.js';
 
 interface OutputSettings {
   json: boolean;

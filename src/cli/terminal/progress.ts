@@ -1,7 +1,8 @@
 import type { WriteStream } from 'node:tty';
 import cliProgress from 'cli-progress';
 import { count, span } from './numbers.js';
-import { columnsOfTerminal, printable, shortenEnd, shortenMiddle, widthOf } from './table.js';
+import { columnsOfTerminal } from './style.js';
+import { printable, shortenEnd, shortenMiddle, widthOf } from './table.js';
 
 interface ProgressOptions {
   /** The counted unit: `messages`. */

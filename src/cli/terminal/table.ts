@@ -104,15 +104,6 @@ function forced<Row>(sized: Sized<Row>[], width: number): Sized<Row>[] {
 // Control characters and direction marks of an id or a message: stored text must not control the reader's terminal.
 const unprintable = /[^\P{Cc}\n]|\p{Bidi_Control}/gu;
 
-/** Returns the columns of a terminal, or null if the stream is not a terminal or does not know its width. */
-export const columnsOfTerminal = ({
-  isTTY,
-  columns,
-}: {
-  isTTY?: boolean;
-  columns?: number;
-}): number | null => (isTTY === true && columns !== undefined && columns > 0 ? columns : null);
-
 export const printable = (text: string): string => text.replace(unprintable, '\uFFFD');
 
 /** Returns the terminal columns of a text; wide characters and emoji take two, combining characters none. */
