@@ -2,7 +2,7 @@ import { Worker, type CompiledWorkerOptions, type WorkerOptions } from '@tempora
 import type { Logger } from '@temporalio/common';
 import type { WorkflowCreator } from '@temporalio/worker/lib/workflow/interface.js';
 import type { WorkflowBundleWithSourceMapAndFilename as Bundle } from '@temporalio/worker/lib/workflow/workflow-worker-thread/input.js';
-import { takeWorkflowThread } from './workflow-thread.js';
+import { startWorkflowThread, takeWorkflowThread } from './workflow-thread.js';
 
 /**
  * Returns a function that creates workers whose workflows share one thread. The SDK's own function starts a thread for each
@@ -24,7 +24,7 @@ export function workersOfOneThread(): (options: WorkerOptions) => Promise<Worker
       logger: Logger,
     ): Promise<WorkflowCreator> {
       users++;
-      shared ??= inWaitingThread(code, options, logger) ?? super.createWorkflowCreator(code, options, logger);
+      shared ??= inOwnThread(code, options, logger) ?? super.createWorkflowCreator(code, options, logger);
       const creator = await shared;
       return {
         createWorkflow: (given) => creator.createWorkflow(given),
@@ -37,14 +37,16 @@ export function workersOfOneThread(): (options: WorkerOptions) => Promise<Worker
   return (options) => SharingWorker.create(options);
 }
 
-/** Does what the SDK's `ThreadedVMWorkflowCreator.create` does, with the thread that was started before, if there is one. */
-function inWaitingThread(
+/** Does what the SDK's `ThreadedVMWorkflowCreator.create` does, in a thread of ours, which may have been started before. */
+function inOwnThread(
   workflowBundle: Bundle,
   { activities, debugMode, isolateExecutionTimeoutMs, reuseV8Context = true }: CompiledWorkerOptions,
   logger: Logger,
 ): Promise<WorkflowCreator> | undefined {
   // In debug mode, the SDK runs workflows without a thread.
-  const thread = debugMode ? undefined : takeWorkflowThread();
+  if (debugMode) return undefined;
+  startWorkflowThread();
+  const thread = takeWorkflowThread();
   if (thread === undefined) return undefined;
   const create = async () => {
     const { ThreadedVMWorkflowCreator, WorkerThreadClient } =

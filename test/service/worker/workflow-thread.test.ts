@@ -37,13 +37,13 @@ test('the thread that is started early is that of the installed SDK', () => {
 
 test.each([
   { name: 'early', start: startWorkflowThread, before: 1 },
-  { name: 'by the SDK', start: () => undefined, before: 0 },
+  { name: 'with the worker', start: () => undefined, before: 0 },
 ])('one thread, started $name, compacts live and old sessions and ends with the worker', async (one) => {
   one.start();
   await noted();
   expect(threads).toHaveLength(one.before);
   const worker = await startWorker(stack.settings);
-  expect(threads).toHaveLength(1);
+  expect(threads.map(({ resourceLimits }) => resourceLimits?.maxYoungGenerationSizeMb)).toEqual([6]);
   const exits = threads.map((thread) => once(thread, 'exit'));
   const bench = await openBackfills(stack);
   try {
