@@ -132,11 +132,14 @@ async function answer(
   return sendJson(pieces, headers['accept-encoding'], reply);
 }
 
+/** One for all requests, because every request ends with it, and an error with its stack takes time. */
+const callerGone = new CallerGone();
+
 /** Aborted when the answer is sent or its caller has gone: the remaining work has no use. */
 function goneSignal({ raw }: FastifyReply): AbortSignal {
   const gone = new AbortController();
-  if (raw.closed) gone.abort(new CallerGone());
-  else raw.once('close', () => gone.abort(new CallerGone()));
+  if (raw.closed) gone.abort(callerGone);
+  else raw.once('close', () => gone.abort(callerGone));
   return gone.signal;
 }
 
