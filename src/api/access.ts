@@ -75,9 +75,13 @@ function foreignPart({ headers, socket }: Asking): string | null {
   if (forwarded !== undefined) return `headers.${forwarded}`;
   if (!isLoopbackAddress(socket.remoteAddress)) return 'address';
   if (!isLoopback(nameOf(`http://${headers.host ?? ''}`))) return 'headers.host';
-  return isLoopback(nameOf(headers.origin ?? 'http://localhost')) ? null : 'headers.origin';
+  return headers.origin === undefined || isLoopback(nameOf(headers.origin)) ? null : 'headers.origin';
 }
 
 function nameOf(url: string): string {
-  return URL.canParse(url) ? new URL(url).hostname : '';
+  try {
+    return new URL(url).hostname;
+  } catch {
+    return '';
+  }
 }
