@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { invalid, PalimpsestError } from '../../errors.js';
 import { eagerFrom, isEager } from '../../limits/limits.js';
 import { policyOf, resolvePolicy } from '../../policy/layers.js';
@@ -46,7 +47,7 @@ export function refusalOf(
       },
     );
   }
-  if (policy !== undefined && meaningOf(policy) !== meaningOf(session.policy.session ?? {})) {
+  if (policy !== undefined && !isSamePolicy(policy, session.policy.session ?? {})) {
     return invalid(
       `session ${name} has another policy than the one given`,
       'policy',
@@ -76,7 +77,12 @@ export function changed(session: string): PalimpsestError {
   });
 }
 
-/** Two policies that resolve to the same settings are equal, whatever the order of their fields. */
+/** Two policies that resolve to the same settings are equal. An agent mostly repeats its policy, which then is not resolved. */
+function isSamePolicy(one: PolicyInput, other: PolicyInput): boolean {
+  return isDeepStrictEqual(one, other) || meaningOf(one) === meaningOf(other);
+}
+
+/** The settings, whatever the order of their fields. */
 function meaningOf(policy: PolicyInput): string {
   return JSON.stringify(resolvePolicy(policy), (_, value: unknown) =>
     value !== null && typeof value === 'object' && !Array.isArray(value)
