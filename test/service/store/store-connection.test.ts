@@ -197,6 +197,20 @@ describe('migrate', () => {
     }
   });
 
+  it('makes a database that looks a row up by its primary key before it has statistics', async () => {
+    const { rows: keys } = await freshPool.query<{ name: string; lookup: string }>(`
+      select conname as name, format('select from %s where %s', conrelid::regclass,
+        string_agg(format('%I = $%s', attname, place), ' and ' order by place)) as lookup
+      from pg_constraint, unnest(conkey) with ordinality key (number, place), pg_attribute
+      where connamespace = 'palimpsest'::regnamespace and contype = 'p' and attrelid = conrelid and attnum = number
+      group by pg_constraint.oid`);
+    expect(keys.map(({ name }) => name)).toContain('sessions_pk');
+    for (const { name, lookup } of keys) {
+      const { rows } = await freshPool.query(`explain (generic_plan) ${lookup}`);
+      expect(JSON.stringify(rows), lookup).toContain(name);
+    }
+  });
+
   it('has a journal whose times strictly increase, so that no file is ever skipped', () => {
     const journal = readFileSync(path.join(migrationsFolder(), 'meta', '_journal.json'), 'utf8');
     const { entries }: { entries: { when: number; tag: string }[] } = JSON.parse(journal);
