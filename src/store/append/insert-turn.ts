@@ -1,7 +1,8 @@
 /** The statements that insert a turn and write the session's new counters. */
 import type { ReportedUsage } from '../../tokens/reported-usage.js';
 import type { PreparedTurn } from '../../intake/prepare.js';
-import { prepared, type Transaction } from '../connection/transaction.js';
+import { prepared } from '../connection/prepared.js';
+import type { Transaction } from '../connection/transaction.js';
 import type { SessionRecord, SessionRow } from '../sessions/session-row.js';
 import { noticedBy, oneSession } from '../sessions/session-table.js';
 import { movedSince, previousTurnAt } from './learnt.js';

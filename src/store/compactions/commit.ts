@@ -16,7 +16,8 @@ import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { liveSizes } from '../sessions/recount.js';
 import { storable } from '../connection/values.js';
-import { prepared, withSession, type Transaction } from '../connection/transaction.js';
+import { prepared } from '../connection/prepared.js';
+import { withSession, type Transaction } from '../connection/transaction.js';
 
 /** An accepted compaction, which is committed as a whole or not at all. */
 export interface CommitInput {

@@ -7,7 +7,8 @@ import { digests } from '../schema/digests.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { keepSession } from '../sessions/session-table.js';
 import { storable } from '../connection/values.js';
-import { prepared, read, withTransaction, type Transaction } from '../connection/transaction.js';
+import { prepared } from '../connection/prepared.js';
+import { read, withTransaction, type Transaction } from '../connection/transaction.js';
 
 type Columns = typeof digests.$inferSelect;
 

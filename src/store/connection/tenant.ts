@@ -3,6 +3,7 @@
  * of PgBouncer in transaction mode, carries no tenant from one caller to the next.
  */
 import pg, { type PoolClient } from 'pg';
+import { prepared } from './prepared.js';
 
 /** Statement for the beginning of a transaction. */
 export function tellTenant(tenant: string): string {
@@ -28,12 +29,15 @@ export function ofTenant(tenant: string, client: PoolClient): PoolClient {
 /** The parts of pg's connection and query that its types leave out. pg-cursor and pg-query-stream use them as well. */
 interface Protocol {
   stream: { cork(): void; uncork(): void };
-  parse(statement: { text: string }): void;
-  bind(parameters: { values: string[] }): void;
+  /** Texts of the statements that this connection has prepared, by name. */
+  parsedStatements: Record<string, string>;
+  parse(statement: { text: string; name?: string }): void;
+  bind(parameters: { values: string[]; statement?: string }): void;
   execute(portal: object): void;
 }
 
 interface RunningQuery {
+  readonly name?: string;
   submit(connection: Protocol): Error | null;
   handleDataRow(message: unknown): void;
   handleCommandComplete(message: unknown, connection: Protocol): void;
@@ -43,6 +47,8 @@ const RunningQuery = pg.Query as unknown as new (
   config: pg.QueryConfig & { queryMode: 'extended' },
   done: (error: Error | null, result: pg.QueryResult) => void,
 ) => RunningQuery;
+
+const telling = prepared('tell_tenant', "select set_config('palimpsest.tenant', $1, true)");
 
 class TenantQuery extends RunningQuery {
   /** The server has answered the first statement, which sets the tenant. */
@@ -56,11 +62,13 @@ class TenantQuery extends RunningQuery {
   }
 
   override submit(connection: Protocol): Error | null {
+    // Prepared if the statement itself is.
+    const { name, text } = this.name ? telling : { ...telling, name: '' };
     // One packet for both statements.
     connection.stream.cork();
     try {
-      connection.parse({ text: "select set_config('palimpsest.tenant', $1, true)" });
-      connection.bind({ values: [this.tenant] });
+      if (connection.parsedStatements[name] === undefined) connection.parse({ name, text });
+      connection.bind({ statement: name, values: [this.tenant] });
       connection.execute({});
       return super.submit(connection);
     } finally {
@@ -74,6 +82,7 @@ class TenantQuery extends RunningQuery {
 
   override handleCommandComplete(message: unknown, connection: Protocol): void {
     if (this.told) super.handleCommandComplete(message, connection);
+    else if (this.name) connection.parsedStatements[telling.name] = telling.text;
     this.told = true;
   }
 }

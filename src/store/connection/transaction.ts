@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { connect as openSocket } from 'node:net';
 import { DrizzleQueryError } from 'drizzle-orm';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
@@ -6,6 +5,7 @@ import pg, { type Pool, type PoolClient } from 'pg';
 import { networkReason, PalimpsestError } from '../../errors.js';
 import { currentCaller, type Wanted } from './places.js';
 import { knownTenants, placesOf, type KnownTenants } from './pool.js';
+import type { Prepared } from './prepared.js';
 import { ofTenant, tellTenant } from './tenant.js';
 
 export interface Transaction {
@@ -26,17 +26,6 @@ export type Query = <Row extends pg.QueryResultRow>(
   statement: string | Prepared,
   values?: readonly unknown[],
 ) => Promise<Row[]>;
-
-/** A statement that the server parses and plans once for each connection. */
-export interface Prepared {
-  name: string;
-  text: string;
-}
-
-/** The name tells texts of several versions apart, because a pooler may give them the same connection. */
-export function prepared(name: string, text: string): Prepared {
-  return { name: `${name}_${createHash('sha256').update(text).digest('hex').slice(0, 16)}`, text };
-}
 
 /**
  * Runs `work` in one READ COMMITTED transaction on one connection. Commits when it returns, rolls back when it throws; a broken

@@ -21,7 +21,8 @@ import {
 } from '../sessions/session-row.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { lockSession } from '../sessions/session-table.js';
-import { prepared, reading, withSession, type Query } from '../connection/transaction.js';
+import { prepared } from '../connection/prepared.js';
+import { reading, withSession, type Query } from '../connection/transaction.js';
 
 /** The facts of the head that planning needs. */
 export interface HeadFacts {

@@ -10,7 +10,8 @@ import type { TenantLimits } from '../../policy/tenant-limits.js';
 import type { TokenizerName } from '../../tokens/counter.js';
 import { knownTenants } from '../connection/pool.js';
 import { noticeOf } from '../connection/notices.js';
-import { prepared, read, type Transaction } from '../connection/transaction.js';
+import { prepared } from '../connection/prepared.js';
+import { read, type Transaction } from '../connection/transaction.js';
 import { sessions } from '../schema/log.js';
 import {
   checkIds,

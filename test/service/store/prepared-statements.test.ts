@@ -45,7 +45,13 @@ const preparedNames = async () =>
   );
 
 test('the statements of an append and of a context are prepared once for each connection', async () => {
-  expect(await preparedNames()).toEqual(['append_turn', 'context', 'insert_turn', 'lock_session']);
+  expect(await preparedNames()).toEqual([
+    'append_turn',
+    'context',
+    'insert_turn',
+    'lock_session',
+    'tell_tenant',
+  ]);
 });
 
 test.each(['append', 'context'] as const)(
