@@ -34,7 +34,7 @@ export async function insertTurn(
   next: SessionRow,
 ): Promise<SeenSession | null> {
   const [after] = await query<After & Record<string, unknown>>(
-    insertTurnStatement,
+    insertTurnStatement(turn),
     valuesOf(turn, prepared, session, next),
   );
   return after ? seenAfter(after, turn, prepared, session, next) : null;
@@ -66,8 +66,9 @@ export async function insertAtOnce(
   { row, version }: SeenSession,
   next: SessionRow,
 ): Promise<SeenSession | NotInserted | null> {
-  const values = [...valuesOf(turn, prepared, row, next), version, turn.list?.after?.longer ?? []];
-  const [found] = await query<AtOnce>(appendTurnStatement, values);
+  const values = [...valuesOf(turn, prepared, row, next), version];
+  if (turn.list) values.push(turn.list.after?.longer ?? []);
+  const [found] = await query<AtOnce>(appendTurnStatement(turn), values);
   if (!found) return null;
   return found.after ? seenAfter(found.after, turn, prepared, row, next) : found.instead;
 }
@@ -88,7 +89,7 @@ function seenAfter(
   return { row, version, moved: session.generation > 0 && (moved ?? true), list: known };
 }
 
-/** Parameters 1 to 28 of both statements. */
+/** Parameters 1 to 26, and 27 and 28 for a list. */
 function valuesOf(turn: ReadTurn, prepared: PreparedTurn, session: SessionRow, next: SessionRow): unknown[] {
   return [
     turn.tenant,
@@ -117,20 +118,51 @@ function valuesOf(turn: ReadTurn, prepared: PreparedTurn, session: SessionRow, n
     next.policyVersion,
     !turn.imported,
     prepared.times.map((time) => time ?? turn.at ?? null),
-    turn.list?.digest ?? null,
-    turn.list?.items ?? null,
+    ...(turn.list ? [turn.list.digest, turn.list.items] : []),
   ];
 }
 
+const storedTurn = 'palimpsest.turns where tenant_id = $1 and session_id = $2 and turn_id = $3';
+
+const noteList = `, known as (
+  insert into palimpsest.known_lists (tenant_id, session_id, digest, items, through_seq)
+  select $1, $2, decode($27::text, 'hex'), $28::int, $5 from turn
+  on conflict do nothing
+)`;
+
 /**
- * All bodies travel in one text, one per line: JSON never holds a raw line feed, and parsing an array literal takes
- * ten times as long (12 MB: 0.9 s).
+ * The update comes first: what it finds unlike `condition` or stored already is not inserted. All bodies travel in one text, one per
+ * line: JSON never holds a raw line feed, and parsing an array literal takes ten times as long (12 MB: 0.9 s).
  */
-const inserting = (where: string) => `
-turn as (
+const inserting = (hasList: boolean, condition = ''): string => `
+after as (
+  update palimpsest.sessions set
+    next_seq = $5::int + 1,
+    system_through_seq = $14,
+    live_tokens = live_tokens + $15,
+    live_messages = live_messages + $5::int - $4::int + 1,
+    turns = $16,
+    stored_bytes = stored_bytes + octet_length($13::text) - ($5::int - $4::int),
+    mean_turn_tokens = $17,
+    calibration = $18,
+    applied_factor = $19,
+    applied_overhead = $20,
+    budget = $21,
+    measure_at_tokens = $22,
+    measure_at_messages = $23,
+    policy_version = $24,
+    overdue_at = case
+      when $25 and (live_tokens + $15 >= $22::bigint or live_messages + $5::int - $4::int + 1 >= $23::bigint)
+      then coalesce(overdue_at, ${noticedBy}) else overdue_at end,
+    closed_at = null,
+    updated_at = now()
+  where tenant_id = $1 and session_id = $2 and not exists (select from ${storedTurn}) ${condition}
+  returning live_tokens as tokens, live_messages as messages, sessions.xmin::text as version,
+    floor(extract(epoch from updated_at) * 1000)::float8 as at,
+    ${movedSince('$1', '$2', 'sessions.generation', 'now()')} as moved
+), turn as (
   insert into palimpsest.turns (tenant_id, session_id, turn_id, from_seq, through_seq, sha256)
-  select $1::text, $2::text, $3::text, $4::int, $5::int, decode($6::text, 'hex') ${where}
-  on conflict (tenant_id, session_id, turn_id) do nothing
+  select $1::text, $2::text, $3::text, $4::int, $5::int, decode($6::text, 'hex') from after
   returning turn_id
 ), stored as (
   insert into palimpsest.messages
@@ -138,53 +170,30 @@ turn as (
   select $1, $2, $4::int + ordinality - 1, turn_id, role, calls, answers, empty, tokens, decode(sha256, 'hex'), body, at
   from turn, unnest($7::text[], $8::text[], $9::text[], $10::boolean[], $11::int[], $12::text[], string_to_array($13::text, chr(10)), $26::timestamptz[])
     with ordinality as new (role, calls, answers, empty, tokens, sha256, body, at, ordinality)
-), known as (
-  insert into palimpsest.known_lists (tenant_id, session_id, digest, items, through_seq)
-  select $1, $2, decode($27::text, 'hex'), $28::int, $5 from turn where $27 is not null
-  on conflict do nothing
-)`;
+)${hasList ? noteList : ''}`;
 
-const updating = `
-update palimpsest.sessions set
-  next_seq = $5::int + 1,
-  system_through_seq = $14,
-  live_tokens = live_tokens + $15,
-  live_messages = live_messages + $5::int - $4::int + 1,
-  turns = $16,
-  stored_bytes = stored_bytes + octet_length($13::text) - ($5::int - $4::int),
-  mean_turn_tokens = $17,
-  calibration = $18,
-  applied_factor = $19,
-  applied_overhead = $20,
-  budget = $21,
-  measure_at_tokens = $22,
-  measure_at_messages = $23,
-  policy_version = $24,
-  overdue_at = case
-    when $25 and (live_tokens + $15 >= $22::bigint or live_messages + $5::int - $4::int + 1 >= $23::bigint)
-    then coalesce(overdue_at, ${noticedBy}) else overdue_at end,
-  closed_at = null,
-  updated_at = now()
-from turn
-where tenant_id = $1 and session_id = $2
-returning live_tokens as tokens, live_messages as messages, sessions.xmin::text as version,
-  floor(extract(epoch from updated_at) * 1000)::float8 as at,
-  ${movedSince('$1', '$2', 'sessions.generation', 'now()')} as moved`;
+/** A plan without the parts for a list starts faster. */
+const withAndWithoutList = (name: string, text: (hasList: boolean) => string) => {
+  const [one, other] = [prepared(`${name}_and_list`, text(true)), prepared(name, text(false))];
+  return ({ list }: ReadTurn) => (list ? one : other);
+};
 
-const insertTurnStatement = prepared('insert_turn', `with ${inserting('')} ${updating}`);
+const insertTurnStatement = withAndWithoutList(
+  'insert_turn',
+  (hasList) => `with ${inserting(hasList)} select * from after`,
+);
 
-const appendTurnStatement = prepared(
-  'append_turn',
-  `with session as materialized (${oneSession(', s.xmin::text as version')}
-), fitting as materialized (
-  select from palimpsest.sessions s
-  where s.tenant_id = $1 and s.session_id = $2 and s.xmin::text = $29
+const ifSeen = (hasList: boolean) => `and sessions.xmin::text = ${hasList ? '$29' : '$27'}
     and (select newer_tenant_version is null and tenant_limits is null from session)
-    and not exists (select from palimpsest.turns where tenant_id = $1 and session_id = $2 and turn_id = $3)
-    and not exists (select from palimpsest.known_lists where tenant_id = $1 and session_id = $2
-      and digest = any (array(select decode(each, 'hex') from unnest($30::text[]) each)))
-  for no key update of s
-), ${inserting('from fitting')}, after as (${updating})
+    ${hasList ? unlessLonger : ''}`;
+
+const unlessLonger = `and not exists (select from palimpsest.known_lists where tenant_id = $1 and session_id = $2
+      and digest = any (array(select decode(each, 'hex') from unnest($30::text[]) each)))`;
+
+const appendTurnStatement = withAndWithoutList(
+  'append_turn',
+  (hasList) => `with session as materialized (${oneSession(', s.xmin::text as version')}
+), ${inserting(hasList, ifSeen(hasList))}
 select
   (select row_to_json(after) from after) as after,
   case when not exists (select from after) then json_build_object(
@@ -193,7 +202,7 @@ select
     'moved', ${movedSince('$1', '$2', 'session.generation', previousTurnAt('$1', '$2', 'session.next_seq'))},
     'stored', (
       select json_build_object('from_seq', from_seq, 'through_seq', through_seq, 'sha256', encode(sha256, 'hex'))
-      from palimpsest.turns where tenant_id = $1 and session_id = $2 and turn_id = $3)
+      from ${storedTurn})
   ) end as instead
 from session`,
 );
