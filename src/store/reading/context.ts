@@ -175,10 +175,12 @@ const bytesIn = (range: string) =>
  * The bounds come from sub-selects, so that each range of messages is one scan of the primary key with any
  * statistics. The upper bound helps the planner, which assumes that a range with two ends is small.
  */
-function snapshotStatement(messageColumns: string, size = { select: 'null::text', where: '' }): string {
+function snapshotStatement(
+  messageColumns: string,
+  size = { read: '', select: 'null::text', where: '' },
+): string {
   return `
-with s as materialized (${ownSession}),
-  size as materialized (select (${bytesIn(inSystem)} + ${bytesIn(inTail)})::float8 as bytes)
+with s as materialized (${ownSession}) ${size.read}
 select 'session' as part, 0 as first, 0 as last, 0 as tokens, row_to_json(s)::text as body, ${size.select} as kind,
   null::text as calls, null::text as answers, null::boolean as empty, null::float8 as at
 from s
@@ -205,11 +207,16 @@ where tenant_id = $1 and session_id = $2 and generation = (select generation fro
 order by budget, position)`;
 }
 
+/** The messages are not measured if all messages of the session, evicted ones as well, are small enough. */
+const withinBytes = `, size as materialized (select case when stored_bytes <= $4::float8 then stored_bytes
+  else ${bytesIn(inSystem)} + ${bytesIn(inTail)} end::float8 as bytes from s)`;
+
 const withBodies = prepared(
   'context',
   snapshotStatement(
     'body, null::text, null::text, null::text, null::boolean, extract(epoch from at)::float8 * 1000',
     {
+      read: withinBytes,
       select: '(select bytes from size)::text',
       where: 'and (select bytes from size) <= $4::float8',
     },

@@ -79,3 +79,13 @@ test('a read holds its bytes for its tenant before it loads them', async () => {
   most = 1_000_000;
   await expect(read()).rejects.toMatchObject({ type: 'Tenant.LimitReached' });
 });
+
+test('messages are measured only if the session has more bytes than may be read', async () => {
+  const ids = await sessionWith(pool, [text(1_000)]);
+  const { tail } = (await readContextSource(pool, ids, 'own', 2_000)).source;
+  await pool.query(
+    `begin; select set_config('palimpsest.tenant', '${ids.tenant}', true);
+     update palimpsest.sessions set stored_bytes = 1 where session_id = '${ids.session}'; commit`,
+  );
+  expect((await readContextSource(pool, ids, 'own', 2)).source.tail).toEqual(tail);
+});
