@@ -3,6 +3,7 @@
  * and identifiers. Each has a weight, its share in the content. There are no word lists.
  */
 import { atOnce, type Steps } from '../../steps.js';
+import { eachRun, eachToken, isLetterAt } from '../text/runs.js';
 
 /** The content of one text. */
 interface Matter {
@@ -37,33 +38,24 @@ const pieces = new RegExp(`[${together}](?:[${together}]|\\p{M})*|[^${together}]
 /** Scripts in which a syllable takes two to four characters. */
 const longGrams = /[\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u;
 
-/** Matches between two steps: a few milliseconds of work. */
-const MATCHES_OF_STEP = 4_000;
-
-function* eachMatch(text: string, pattern: RegExp, each: (match: RegExpExecArray) => void): Steps<void> {
-  let count = 0;
-  for (const match of text.matchAll(pattern)) {
-    each(match);
-    if (++count % MATCHES_OF_STEP === 0) yield;
-  }
-}
-
 /** `text` is in plain form and lower case. */
 function* matterOf(text: string): Steps<Matter> {
   const words = new Map<string, number>();
   const grams = new Set<string>();
   let total = 0;
   let count = 0;
-  const isAscii = !/[^\0-\x7F]/.test(text);
-  yield* eachMatch(text, isAscii ? /[a-z]+/g : /[\p{L}\p{M}]+/gu, ([run]) => {
-    for (const piece of !isAscii && isUnspaced.test(run) ? (run.match(pieces) ?? []) : [run]) {
-      if (!isAscii && isUnspaced.test(piece)) addGrams(piece, grams);
-      else {
-        const length = isAscii ? piece.length : [...piece].length;
-        words.set(piece, length);
-        total += Math.min(length, LONGEST_COUNTED);
-        count += 1;
+  yield* eachRun(text, (from, to, of) => {
+    const run = text.slice(from, to);
+    const isWord = of === 'small' || words.has(run) || !isUnspaced.test(run);
+    for (const piece of isWord ? [run] : (run.match(pieces) ?? [])) {
+      if (!isWord && isUnspaced.test(piece)) {
+        addGrams(piece, grams);
+        continue;
       }
+      const length = of === 'any' ? [...piece].length : piece.length;
+      words.set(piece, length);
+      total += Math.min(length, LONGEST_COUNTED);
+      count += 1;
     }
   });
   const exact = yield* exactIn(text);
@@ -101,7 +93,10 @@ function weightOfGram(gram: string): number {
 /** Numbers of two digits and more, times and decimals, words with digits in them, and names of code, files and addresses. */
 function* exactIn(text: string): Steps<Map<string, number>> {
   const found = new Map<string, number>();
-  yield* eachMatch(text, /[a-z0-9][\w@#$./\\:~+%-]*[a-z0-9]/g, ([token]) => {
+  const read = new Set<string>();
+  yield* eachToken(text, (token) => {
+    if (read.has(token)) return;
+    read.add(token);
     if (token.length >= 6 && token.length <= 200 && /[a-z](?:[_/\\@][a-z0-9]|\.[a-z]{1,4}$)/.test(token))
       found.set(token, LARGEST_WEIGHT);
     if (!/\d/.test(token)) return;
@@ -115,6 +110,10 @@ function* exactIn(text: string): Steps<Map<string, number>> {
   return found;
 }
 
+const SHORTEST_NAME = 3;
+const LONGEST_NAME = 41;
+const namesOfRun = /(?<!\p{L})\p{L}[\p{L}\p{M}]{2,40}/gu;
+
 /** Above this share of capitals inside sentences, the language capitalizes all nouns. */
 const MOST_CAPITALS = 0.2;
 
@@ -124,29 +123,33 @@ const MOST_CAPITALS = 0.2;
  * letters. If all nouns have a capital, or the text is too short to know, a word is a name only after another capitalized word.
  * `text` is in plain form.
  */
-function* namesIn(text: string): Steps<Set<string>> {
+function* namesIn(text: string, isLatin: boolean): Steps<Set<string>> {
   const names = new Set<string>();
   const capital = new Map<string, number>();
   const code = new Map<string, number>();
   const small = new Map<string, number>();
   const behindCapital = new Set<string>();
-  const isLatin = isMostlyLatin(text);
   const add = (to: Map<string, number>, word: string) => to.set(word, (to.get(word) ?? 0) + 1);
   let inside = 0;
   let capitals = 0;
-  yield* eachMatch(text, /(?<!\p{L})\p{L}[\p{L}\p{M}]{2,40}/gu, ({ 0: word, index }) => {
-    const key = word.toLowerCase();
-    const before = text.slice(Math.max(0, index - 2), index);
-    const isInside = /[\p{Ll}\p{N},;)] $/u.test(before);
-    if (isIdentifier(text, word, index) || (!isLatin && isLatinWord(word))) names.add(key);
+  const read = (word: string, index: number, isSmall: boolean) => {
+    const key = isSmall ? word : word.toLowerCase();
+    const isInside = text[index - 1] === ' ' && isInSentence(text[index - 2] ?? '');
+    if ((!isSmall && isIdentifier(text, word, index)) || (!isLatin && isLatinWord(word))) names.add(key);
     if (isInside) inside += 1;
     if (isCode(text, word, index)) add(code, key);
-    else if (/^\p{Ll}/u.test(word)) add(small, key);
+    else if (isSmall || /^\p{Ll}/u.test(word)) add(small, key);
     else if (isInside && /^\p{Lu}/u.test(word)) {
       add(capital, key);
       capitals += 1;
       if (/\p{Lu}\p{Ll}+ $/u.test(text.slice(Math.max(0, index - 42), index))) behindCapital.add(key);
     }
+  };
+  yield* eachRun(text, (from, to, of) => {
+    if (of !== 'any' && to - from < SHORTEST_NAME) return;
+    const run = text.slice(from, to);
+    if (of !== 'any' && run.length <= LONGEST_NAME && isLetterAt(text, from)) read(run, from, of === 'small');
+    else for (const { 0: word, index } of run.matchAll(namesOfRun)) read(word, from + index, false);
   });
   const allNouns = capitals > MOST_CAPITALS * inside;
   for (const [word, times] of [...capital, ...code]) {
@@ -154,6 +157,10 @@ function* namesIn(text: string): Steps<Set<string>> {
     if (isNamed && times > 2 * (small.get(word) ?? 0)) names.add(word);
   }
   return names;
+}
+
+function isInSentence(before: string): boolean {
+  return (before >= 'a' && before <= 'z') || /[\p{Ll}\p{N},;)]/u.test(before);
 }
 
 /** `` `venv` `` and `exec(`. */
@@ -175,7 +182,8 @@ function isLatinWord(word: string): boolean {
 }
 
 function isMostlyLatin(text: string): boolean {
-  const others = text.match(/(?!\p{Script=Latin})\p{L}/gu)?.length ?? 0;
+  const beyondAscii = (text.match(/[^\0-\x7F]+/g) ?? []).join('');
+  const others = beyondAscii.match(/(?!\p{Script=Latin})\p{L}/gu)?.length ?? 0;
   return others === 0 || others < (text.match(/\p{Script=Latin}/gu)?.length ?? 0);
 }
 
@@ -244,13 +252,14 @@ export class Ground {
     yield;
     const text = plain.toLowerCase();
     const matter = yield* matterOf(text);
-    const names = yield* namesIn(plain);
+    const isLatin = isMostlyLatin(plain);
+    const names = yield* namesIn(plain, isLatin);
     const request = yield* matterOf(plainForm(asked).toLowerCase());
-    const parts = yield* exactIn(ungrouped(text));
+    const joined = ungrouped(text);
+    const parts = joined === text ? [] : yield* exactIn(joined);
     return new Ground({
-      ...{ text, matter, names },
+      ...{ text, matter, names, isLatin },
       exact: new Map([...parts, ...matter.exact]),
-      isLatin: isMostlyLatin(plain),
       asked: new Set([...request.words.keys()].map(beginning)),
     });
   }
