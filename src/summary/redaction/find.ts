@@ -38,13 +38,15 @@ export function* findSecrets(text: string, known: readonly Span[] = []): Steps<S
 }
 
 const tokenForms = secretForms.filter(({ token }) => token === true);
+const ranks = new Map(secretForms.map((one, rank) => [one, rank]));
 
 function* searchIn(view: View, forms: readonly SecretForm[], found: Found[]): Steps<void> {
-  const isThere = yield* signsIn(view.text.toLowerCase().replaceAll('ſ', 's'));
+  const there = yield* signsIn(view.text.toLowerCase().replaceAll('ſ', 's'));
+  const signed = new Set([...there].flatMap((sign) => formsBySign.get(sign) ?? []));
   for (const one of forms) {
-    if (one.signs.length > 0 && !one.signs.some(isThere)) continue;
-    if (one.marks?.some(isThere) === false) continue;
-    const rank = secretForms.indexOf(one);
+    if (one.signs.length > 0 && !signed.has(one)) continue;
+    if (one.marks?.some((mark) => there.has(mark)) === false) continue;
+    const rank = ranks.get(one)!;
     yield* matchesOf(view.text, one, ({ from, to }) =>
       found.push({ ...view.original(from, to), kind: one.kind, rank }),
     );
@@ -58,27 +60,40 @@ function* searchIn(view: View, forms: readonly SecretForm[], found: Found[]): St
     }
 }
 
-/** Whether a text contains a sign. The text is read once: most signs have three characters that it lacks. */
-function* signsIn(lower: string): Steps<(sign: string) => boolean> {
-  const answers = new Map<string, boolean>();
-  const triples = new Uint8Array(lower.length < 4_000 ? 1 << 13 : 1 << 16);
-  const last = triples.length - 1;
-  for (let at = 2; at < lower.length; at++) {
-    triples[tripleEndingAt(lower, at) & last] = 1;
-    if (at % 65_536 === 0) yield;
-  }
-  return (sign) => {
-    if (sign.length >= 3 && triples[tripleEndingAt(sign, 2) & last] !== 1) return false;
-    const known = answers.get(sign);
-    if (known !== undefined) return known;
-    const answer = lower.includes(sign);
-    answers.set(sign, answer);
-    return answer;
-  };
+const formsBySign = new Map<string, SecretForm[]>();
+for (const one of secretForms)
+  for (const sign of one.signs) formsBySign.set(sign, [...(formsBySign.get(sign) ?? []), one]);
+
+const signs = [...new Set([...formsBySign.keys(), ...secretForms.flatMap(({ marks = [] }) => marks)])];
+const shortSigns = signs.filter((sign) => sign.length < 3);
+
+/** Signs by the hash of their first three characters. */
+const longSigns = new Map<number, string[]>();
+for (const sign of signs.filter((one) => one.length >= 3)) {
+  const triple = tripleEndingAt(sign, 2);
+  longSigns.set(triple, [...(longSigns.get(triple) ?? []), sign]);
 }
 
-const tripleEndingAt = (text: string, at: number): number =>
-  text.charCodeAt(at - 2) * 1_201 + text.charCodeAt(at - 1) * 37 + text.charCodeAt(at);
+/** Whether signs begin with a triple. Few triples of a text do, so that it is read once for all signs. */
+const beginsSigns = new Uint8Array(1 << 16);
+for (const triple of longSigns.keys()) beginsSigns[triple] = 1;
+
+function tripleEndingAt(text: string, at: number): number {
+  const hash = text.charCodeAt(at - 2) * 1_201 + text.charCodeAt(at - 1) * 37 + text.charCodeAt(at);
+  return hash & 0xffff;
+}
+
+/** The signs that a text contains. */
+function* signsIn(lower: string): Steps<Set<string>> {
+  const found = new Set(shortSigns.filter((sign) => lower.includes(sign)));
+  for (let at = 2; at < lower.length; at++) {
+    const triple = tripleEndingAt(lower, at);
+    if (beginsSigns[triple] === 1)
+      for (const sign of longSigns.get(triple) ?? []) if (lower.startsWith(sign, at - 2)) found.add(sign);
+    if (at % 65_536 === 0) yield;
+  }
+  return found;
+}
 
 function* matchesOf(
   text: string,
