@@ -31,20 +31,23 @@ export interface MadeHead {
   fallback: boolean;
 }
 
+/** The messages before and after the cut, without secrets. */
+export interface Quotable {
+  evicted: readonly LoggedMessage[];
+  kept: readonly LoggedMessage[];
+}
+
 export function* newHead(
   given: ReplacementInput,
-  evicted: readonly LoggedMessage[],
-  kept: readonly LoggedMessage[],
+  { evicted, kept }: Quotable,
   exactTokens: number,
 ): Steps<MadeHead | RepairNeeded> {
   const input = yield* withRedactedAnswers(given);
   const { plan, policy, limits, parent, redact, source, counter } = input;
-  const quotable = policy.redact === null ? evicted : yield* withoutSecrets(evicted, redact);
-  const stays = policy.redact === null ? kept : yield* withoutSecrets(kept, redact);
-  const drafted = yield* draftSnapshot(input, quotable, stays, counter);
+  const drafted = yield* draftSnapshot(input, evicted, kept, counter);
   if ('repair' in drafted) return drafted;
   const { snapshot, layers, state, method, newLayers } = drafted;
-  const { pinned, matched } = yield* pinsFor(input, quotable);
+  const { pinned, matched } = yield* pinsFor(input, evicted);
   const original = messageOf(plan.carriedSeq, input);
   const carried =
     original && policy.redact !== null ? yield* carriedWithoutSecrets(original, input) : original;
@@ -72,10 +75,10 @@ export function* newHead(
     limits.headMax + Math.max(limits.pinTokens, pinTokens(pinned, counter)) - (bare.tokens[0] ?? 0);
   const found = exactValues({
     before: (parent.ledger ?? '').split('\n'),
-    evicted: quotable,
+    evicted,
     text: snapshot,
     // The next compaction evicts more, so these messages are visible only until then.
-    visible: plan.partial ? '' : [...stays, ...input.referenced].flatMap(writtenIn).join('\n'),
+    visible: plan.partial ? '' : [...kept, ...input.referenced].flatMap(writtenIn).join('\n'),
     fixed: [...source.system.flatMap(writtenIn), ...pinned].join('\n'),
     maxTokens: Math.max(0, Math.min(exactTokens, room)),
     counter,

@@ -7,10 +7,10 @@ import type { Steps } from '../../steps.js';
 import { acceptHead } from '../../summary/answer/accept.js';
 import { coverageOf, type Coverage } from '../../summary/coverage.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
-import { newHead, type MadeHead } from './new-head.js';
+import { newHead, type MadeHead, type Quotable } from './new-head.js';
 import { type Reduced, reductionsFor } from './reductions.js';
 import type { ReplacementInput, Replacement, RepairNeeded } from './input.js';
-import { redactedIn } from '../../summary/redaction/withheld.js';
+import { withoutSecrets } from '../../summary/redaction/withheld.js';
 
 /**
  * Replaces the planned beginning of a context: makes head and reductions, and accepts or refuses them. Throws
@@ -28,6 +28,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
   const replacesHead = evicts || plan.reason === 'resummarize';
   const before = yield* viewing(source, counter);
   const tokensBefore = sizeOf(before);
+  const quotable = replacesHead ? yield* quotableOf(input, evicted, kept) : { evicted, kept };
   const lenient = input.force || plan.partial || plan.reason === 'resummarize';
   const minGain = lenient ? 0 : policy.summary.minGain;
 
@@ -55,7 +56,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     newLayers: made?.newLayers ?? [],
     pinned: made?.matched ?? [...parent.pinned],
     fallback: made ? made.fallback : parent.fallback,
-    coverage: evicts ? yield* coverage(input, evicted, method === 'model' ? chunks : []) : [],
+    coverage: evicts ? coverage(input, evicted, quotable.evicted, method === 'model' ? chunks : []) : [],
     reductions: fit.reductions,
     view: fit.view,
     tokensBefore,
@@ -66,7 +67,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
 
   /** The new head, if any, with at most `exactTokens` of exact values, and the context with it. */
   function* attempt(given: ReplacementInput, exactTokens: number): Steps<Attempted | RepairNeeded> {
-    const made = replacesHead ? yield* newHead(given, evicted, kept, exactTokens) : null;
+    const made = replacesHead ? yield* newHead(given, quotable, exactTokens) : null;
     if (made && 'repair' in made) return made;
     const head = made?.head ?? source.head;
     const fit = yield* reductionsFor(given, kept, head, tokensBefore);
@@ -132,11 +133,21 @@ function* assertFits(
   }
 }
 
-function* coverage(
+function* quotableOf(
+  { policy, redact }: ReplacementInput,
+  evicted: readonly LoggedMessage[],
+  kept: readonly LoggedMessage[],
+): Steps<Quotable> {
+  if (policy.redact === null) return { evicted, kept };
+  return { evicted: yield* withoutSecrets(evicted, redact), kept: yield* withoutSecrets(kept, redact) };
+}
+
+function coverage(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
+  shown: readonly LoggedMessage[],
   chunks: ChunkRef[],
-): Steps<Coverage[]> {
+): Coverage[] {
   const first = evicted[0]?.seq ?? 1;
   const inContext = input.source.system
     .filter(({ seq }) => seq >= first)
@@ -144,7 +155,9 @@ function* coverage(
   const withMedia = evicted
     .filter(({ message: { content } }) => Array.isArray(content) && content.some(isMedia))
     .map(({ seq }) => ({ seq, reason: 'media withheld' }));
-  const redacted = (yield* redactedIn(evicted, input)).map(({ seq }) => ({ seq, reason: 'redacted' }));
+  const redacted = evicted
+    .filter((logged, index) => shown[index] !== logged)
+    .map(({ seq }) => ({ seq, reason: 'redacted' }));
   return coverageOf(chunks, {
     messages: evicted.map(({ seq }) => seq),
     excluded: inContext,

@@ -1,13 +1,6 @@
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { redacting, type Redact } from './redact.js';
 import { inSlices, type Steps } from '../../steps.js';
-import type { Policy } from '../../policy/defaults.js';
-
-/** The redaction settings of a policy, and the redactor. */
-interface Redaction {
-  policy: Pick<Policy, 'redact'>;
-  redact: Redact;
-}
 
 /** Fields with names and links, which have no written text. */
 const links = new Set(['role', 'type', 'id', 'tool_call_id', 'name']);
@@ -58,14 +51,4 @@ export async function readable(
   redact: Redact,
 ): Promise<readonly LoggedMessage[]> {
   return redaction === '' ? messages : inSlices(withoutSecrets(messages, redact));
-}
-
-/** The messages of which a part is withheld from the summarizer. */
-export function* redactedIn(
-  messages: readonly LoggedMessage[],
-  { policy, redact }: Redaction,
-): Steps<LoggedMessage[]> {
-  if (policy.redact === null) return [];
-  const shown = yield* withoutSecrets(messages, redact);
-  return messages.filter((logged, index) => shown[index] !== logged);
 }
