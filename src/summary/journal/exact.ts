@@ -135,14 +135,14 @@ function valuesBy(found: readonly Found[]): Value[] {
 function valuesIn(messages: readonly LoggedMessage[]): Found[] {
   const used = new Map<string, Found>();
   const seen = new Set<string>();
-  let taken: ReadonlySet<string> | undefined;
-  const isTaken = (value: string) => (taken ??= takenUp(messages)).has(value);
+  const said = saidIn(messages);
   for (const { seq, message } of messages) {
     if (message.role === 'tool' || message.role === 'function') {
       for (const word of wordsOf(plainTextOf(message))) if (seen.size < MOST_SEEN) seen.add(word);
       continue;
     }
-    const values = new Map(valuesOf(message, seen, isTaken).filter(([value]) => isWritable(value)));
+    const labelled = said.get(message)?.map((value): Labelled => [value, '']) ?? calledIn(message, seen);
+    const values = new Map(labelled.filter(([value]) => isWritable(value)));
     for (const [value, label] of values) {
       const known = used.get(value);
       if (known) known.uses++;
@@ -152,11 +152,36 @@ function valuesIn(messages: readonly LoggedMessage[]): Found[] {
   return [...used.values()];
 }
 
-/** Words in the agent's texts and calls. */
-function takenUp(messages: readonly LoggedMessage[]): Set<string> {
-  const said = messages.filter(({ message }) => message.role === 'assistant');
-  const words = said.flatMap(({ message }) => [plainTextOf(message), ...callsOf(message)].flatMap(wordsOf));
-  return new Set(words.slice(0, MOST_SEEN));
+/** Values in the messages of the user. Of a long message only values that the agent used. */
+function saidIn(messages: readonly LoggedMessage[]): ReadonlyMap<ChatMessage, string[]> {
+  const said = messages.flatMap(({ message }) => {
+    const text = message.role === 'user' ? plainTextOf(message) : null;
+    return text === null
+      ? []
+      : [{ message, values: writtenValues(text), isLong: text.length > LONGEST_SAID }];
+  });
+  const doubted = new Set(said.flatMap(({ values, isLong }) => (isLong ? values : [])));
+  const taken = takenUp(messages, doubted);
+  return new Map(
+    said.map(({ message, values, isLong }) => [
+      message,
+      isLong ? values.filter((value) => taken.has(value)) : values,
+    ]),
+  );
+}
+
+/** Those of the values that are words in the agent's texts and calls. */
+function takenUp(messages: readonly LoggedMessage[], values: ReadonlySet<string>): Set<string> {
+  const taken = new Set<string>();
+  let left = MOST_SEEN;
+  for (const { message } of messages) {
+    if (values.size === taken.size) break;
+    if (message.role !== 'assistant') continue;
+    const words = [plainTextOf(message), ...callsOf(message)].flatMap(wordsOf).slice(0, left);
+    for (const word of words) if (values.has(word)) taken.add(word);
+    left -= words.length;
+  }
+  return taken;
 }
 
 function nameOf(label: string): string {
@@ -178,18 +203,7 @@ function isWritable(value: string): boolean {
 /** A value and its name. */
 type Labelled = [value: string, label: string];
 
-function valuesOf(
-  message: ChatMessage,
-  seen: ReadonlySet<string>,
-  isTaken: (value: string) => boolean,
-): Labelled[] {
-  if (message.role === 'user') {
-    const text = plainTextOf(message);
-    const values = writtenValues(text);
-    return values
-      .filter((value) => text.length <= LONGEST_SAID || isTaken(value))
-      .map((value) => [value, '']);
-  }
+function calledIn(message: ChatMessage, seen: ReadonlySet<string>): Labelled[] {
   if (message.role !== 'assistant') return [];
   return callsOf(message).flatMap((json) => argumentValues(json, seen));
 }
@@ -270,7 +284,7 @@ const endMarks = '.:!?…\\';
 
 function wordsOf(text: string): string[] {
   return (text.match(word) ?? []).map((found) =>
-    endMarks.includes(found.at(-1)!) ? found.replace(/[.:!?…\\]+$/, '') : found,
+    endMarks.includes(found[found.length - 1]!) ? found.replace(/[.:!?…\\]+$/, '') : found,
   );
 }
 
