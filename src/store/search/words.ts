@@ -134,18 +134,16 @@ export interface Run {
 
 /** The runs of a text in order. Parts of consecutive runs are neighbours in a phrase. */
 export function* runsOf(text: string): Generator<Run> {
-  for (const match of text.matchAll(runs)) {
-    const [run] = match;
-    const from = match.index;
-    const to = from + run.length;
-    if (run.length > longestWord) {
-      yield { parts: [{ word: folded(run.slice(0, longestWord)), from, to }], whole: null };
-    } else if (plain.test(run)) {
-      yield { parts: [{ word: run.toLowerCase(), from, to }], whole: null };
-    } else {
-      yield identifier(run, from);
-    }
-  }
+  for (const { 0: run, index } of text.matchAll(runs)) yield read(run, index);
+}
+
+const isPlain = (run: string): boolean => run.length <= longestWord && plain.test(run);
+
+function read(run: string, from: number): Run {
+  const whole = { from, to: from + run.length };
+  if (isPlain(run)) return { parts: [{ word: run.toLowerCase(), ...whole }], whole: null };
+  if (run.length <= longestWord) return identifier(run, from);
+  return { parts: [{ word: folded(run.slice(0, longestWord)), ...whole }], whole: null };
 }
 
 function identifier(run: string, from: number): Run {
@@ -171,18 +169,26 @@ const mostPositions = 64;
 
 /** The words of a slice as the text form of a `tsvector`. */
 export function wordsVector(text: string): string {
-  const positions = new Map<string, number[]>();
+  const positions = new Map<string, { at: string; count: number }>();
   const note = (word: string, position: number) => {
     const known = positions.get(word);
-    if (known === undefined) positions.set(word, [position]);
-    else if (known.length < mostPositions) known.push(position);
+    if (known === undefined) positions.set(word, { at: String(position), count: 1 });
+    else if (known.count++ < mostPositions) known.at += `,${position}`;
   };
   let position = 0;
-  for (const { parts, whole } of runsOf(text)) {
+  // `match` makes one array, where `matchAll` makes one for each run.
+  for (const run of text.match(runs) ?? []) {
+    if (isPlain(run)) {
+      note(run.toLowerCase(), ++position);
+      continue;
+    }
+    const { parts, whole } = read(run, 0);
     if (whole !== null) note(whole, position + 1);
     for (const { word } of parts) note(word, ++position);
   }
-  return Array.from(positions, ([word, at]) => `${quoted(word)}:${at.join(',')}`).join(' ');
+  let vector = '';
+  for (const [word, { at }] of positions) vector += ` ${quoted(word)}:${at}`;
+  return vector.slice(1);
 }
 
 /** A word in the syntax of `tsvector` and `tsquery`. */
