@@ -67,7 +67,7 @@ for (let unit = 0; unit < ofToken.length; unit++) {
   else if (/[\w#$:~+%-]/.test(character)) ofToken[unit] = INSIDE;
 }
 
-/** Calls `each` with the matches of `[a-z0-9][\w@#$./\\:~+%-]*[a-z0-9]` that have a digit or one of `_/\@.`. */
+/** Calls `each` with matches of `[a-z0-9][\w@#$./\\:~+%-]*[a-z0-9]`: all that have a digit or one of `_/\@.`, and few others. */
 export function eachToken(text: string, each: (token: string) => void): Steps<void> {
   return inParts(text, (begin, end) => {
     let at = begin;
