@@ -69,6 +69,9 @@ export async function migrate(databaseUrl: string, { roles }: MigrateOptions = {
     }
     // Data migrations concern all tenants.
     await client.query("set palimpsest.tenants = 'all'");
+    // drizzle's transaction is this one. A table cannot be altered while checks of its changed rows are put off to the end.
+    await client.query('begin');
+    await client.query('set constraints all immediate');
     await applyMigrations(drizzle(client), {
       migrationsFolder: migrationsFolder(),
       migrationsSchema: schema,

@@ -2,8 +2,11 @@
  * The basis of all store functions: transactions without leftovers, connections that return to the pool, typed failures, and
  * exactly the schema of this version.
  */
-import { readFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
+import { drizzle } from 'drizzle-orm/node-postgres';
+import { migrate as applyMigrations } from 'drizzle-orm/node-postgres/migrator';
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { assertMigrated, migrate, migrationsFolder } from '../../../src/store/connection/migrate.js';
@@ -208,6 +211,46 @@ describe('migrate', () => {
     for (const { name, lookup } of keys) {
       const { rows } = await freshPool.query(`explain (generic_plan) ${lookup}`);
       expect(JSON.stringify(rows), lookup).toContain(name);
+    }
+  });
+
+  it('brings the first version with a session in it up to date at once', async () => {
+    await freshPool.query('drop schema palimpsest cascade');
+    const first = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-first-'));
+    const owner = new pg.Client(fresh.ownerUrl);
+    await owner.connect();
+    try {
+      const journal = readFileSync(path.join(migrationsFolder(), 'meta', '_journal.json'), 'utf8');
+      const { entries, ...about }: { entries: { tag: string }[] } = JSON.parse(journal);
+      const [entry] = entries;
+      const file = `${entry!.tag}.sql`;
+      mkdirSync(path.join(first, 'meta'));
+      copyFileSync(path.join(migrationsFolder(), file), path.join(first, file));
+      writeFileSync(
+        path.join(first, 'meta', '_journal.json'),
+        JSON.stringify({ ...about, entries: [entry] }),
+      );
+      await applyMigrations(drizzle(owner), {
+        ...{ migrationsFolder: first, migrationsSchema: 'palimpsest', migrationsTable: 'migrations' },
+      });
+      await owner.query(`
+        insert into palimpsest.sessions
+          (tenant_id, session_id, policy, policy_version, tokenizer, budget, next_seq, live_tokens, live_messages)
+          values ('acme', 'old', '{}', 1, 'estimate', 8000, 2, 1, 1);
+        insert into palimpsest.compactions
+          (tenant_id, session_id, generation, from_seq, through_seq, reason, method)
+          values ('acme', 'old', 0, 1, 0, 'genesis', 'none');
+        insert into palimpsest.turns (tenant_id, session_id, turn_id, from_seq, through_seq, sha256)
+          values ('acme', 'old', 't-1', 1, 1, sha256('turn'));
+        insert into palimpsest.messages (tenant_id, session_id, seq, turn_id, role, empty, tokens, sha256, body)
+          values ('acme', 'old', 1, 't-1', 'user', false, 1, sha256('{"role":"user","content":"hi"}'), '{"role":"user","content":"hi"}')`);
+      expect(await migrate(fresh.ownerUrl, { roles: {} })).toBe(entries.length - 1);
+      await assertMigrated(freshPool);
+      const session = await loadSession(freshPool, { tenant: 'acme', session: 'old' });
+      expect(session).toMatchObject({ nextSeq: 2, liveMessages: 1, storedBytes: 30 });
+    } finally {
+      await owner.end();
+      rmSync(first, { recursive: true });
     }
   });
 
