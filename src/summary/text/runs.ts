@@ -32,7 +32,7 @@ function* inParts(text: string, read: (from: number, to: number) => number): Ste
   for (let at = 0; at < text.length; yield) at = read(at, Math.min(at + UNITS_OF_STEP, text.length));
 }
 
-/** What a run consists of: small letters of ASCII alone, no surrogate pair, or anything. */
+/** The letters of a run: small ones of ASCII alone, any without a surrogate pair, or any at all. */
 export type Letters = 'small' | 'basic' | 'any';
 
 /** Calls `each` with the bounds of every run of letters and marks: `text.match(/[\p{L}\p{M}]+/gu)`. */
