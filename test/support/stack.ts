@@ -1,4 +1,5 @@
 import { inject } from 'vitest';
+import type { PalimpsestOptions } from '../../src/library/connections.js';
 import { Palimpsest } from '../../src/library/palimpsest.js';
 import { startWorker, type RunningWorker, type WorkerSettings } from '../../src/worker/worker.js';
 import { createDatabase } from './database.js';
@@ -29,6 +30,8 @@ export interface StackOptions {
   /** Start a worker in this process. @default true */
   worker?: boolean;
   settings?: Partial<WorkerSettings>;
+  /** Timeouts of the library's connections. */
+  database?: PalimpsestOptions['database'];
   /**
    * Milliseconds. A test of an endpoint that never answers sets a short limit; the default is never reached, even on a busy
    * machine. @default 60,000
@@ -39,6 +42,7 @@ export interface StackOptions {
 export async function startStack({
   worker = true,
   settings: own,
+  database: timeouts,
   modelTimeoutMs = 60_000,
 }: StackOptions = {}): Promise<Stack> {
   const database = await createDatabase();
@@ -76,6 +80,7 @@ export async function startStack({
       temporal,
       tenant: queuePrefix,
       queuePrefix,
+      ...(timeouts ? { database: timeouts } : {}),
     });
     clients.push(client);
     return client;

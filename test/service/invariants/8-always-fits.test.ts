@@ -3,13 +3,12 @@
  * stays within the budget. A read fails with `Budget.Unreachable` only if the smallest possible context does not fit.
  */
 import fc from 'fast-check';
-import type { Pool } from 'pg';
+import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { isFailure, PalimpsestError } from '../../../src/errors.js';
 import type { SessionContext } from '../../../src/contract/context.js';
-import { openPool, ownerOf } from '../../support/pool.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { dialogue, words } from '../../support/dialogue.js';
@@ -18,28 +17,14 @@ import { sized } from '../../support/size.js';
 import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
-let pool: Pool;
 
 beforeAll(async () => {
   stack = await startStack();
-  // A lock of a test stays until the test releases it, however busy the machine is.
-  const idleTransactionTimeoutMs = 300_000;
-  pool = openPool(stack.databaseUrl, { max: 2, applicationName: 'test', idleTransactionTimeoutMs });
 });
 
 beforeEach(() => stack.model.hold());
 
-afterAll(async () => {
-  await pool.end();
-  await stack.stop();
-});
-
-/** Resolves once this many connections of the product wait for a lock. */
-async function waiting(count: number): Promise<void> {
-  const text = `select from pg_stat_activity
-    where datname = current_database() and application_name = 'palimpsest' and wait_event_type = 'Lock'`;
-  await expect.poll(async () => (await pool.query(text)).rowCount, { interval: 20 }).toBe(count);
-}
+afterAll(() => stack.stop());
 
 const counter = counterFor('o200k_base');
 
@@ -60,7 +45,6 @@ function leastOf(log: readonly ChatMessage[]): number {
   return sizeOf(newest ? [...leading, newest] : leading);
 }
 
-/** Null where the answer was `Budget.Unreachable`, which must be the truth. */
 /** Like a client that retries: twelve writers of one session may wait longer than one call. */
 async function patiently<T>(call: () => Promise<T>): Promise<T> {
   for (;;) {
@@ -72,6 +56,7 @@ async function patiently<T>(call: () => Promise<T>): Promise<T> {
   }
 }
 
+/** Null where the answer was `Budget.Unreachable`, which must be the truth. */
 async function read(session: string, log: readonly ChatMessage[], head = 0): Promise<SessionContext | null> {
   try {
     const context = await stack.palimpsest.context({ session });
@@ -197,47 +182,43 @@ describe('invariant 8: the context always fits', () => {
   });
 
   test('for a reader that an append overtakes, and every later reader', async () => {
-    const { palimpsest, queuePrefix } = stack;
-    const session = 'overtaken';
-    const log: ChatMessage[] = [{ role: 'user', content: words(1_500) }];
-    await palimpsest.appendTurn({
-      session,
-      turnId: 't',
-      messages: [...log],
-      policy: { contextWindow: 4_000 },
-    });
-    const append = async (messages: ChatMessage[]): Promise<void> => {
-      log.push(...messages);
-      const turn = { session, turnId: `t-${log.length}`, messages };
-      // On a busy machine it may wait for longer than it may; then it is to be repeated.
-      await palimpsest.appendTurn(turn).catch((error: unknown) => {
-        if (!isFailure(error, 'Store.Busy')) throw error;
-        return palimpsest.appendTurn(turn);
-      });
-    };
-    await append([{ role: 'assistant', content: words(3_000) }]);
-    // The append waits for the session first, then the reader with its reductions of what it read before.
-    const holder = await ownerOf(pool).connect();
+    // The test ends every wait for a lock, however busy the machine is. Without a worker, nobody else takes one.
+    const database = { lockTimeoutMs: 300_000, statementTimeoutMs: 300_000 };
+    const still = await startStack({ worker: false, database });
+    const owner = new pg.Pool({ connectionString: still.ownerUrl, max: 2 });
+    const holder = await owner.connect();
     try {
+      const writer = still.palimpsest;
+      const reader = await still.elsewhere();
+      const waiting = (count: number) => {
+        const text = `select from pg_stat_activity
+          where datname = current_database() and application_name = 'palimpsest' and wait_event_type = 'Lock'`;
+        return expect.poll(async () => (await owner.query(text)).rowCount).toBe(count);
+      };
+      const session = 'overtaken';
+      const append = (turnId: string, messages: ChatMessage[]) =>
+        writer.appendTurn({ session, turnId, messages, policy: { contextWindow: 4_000 } });
+      await append('t-1', [{ role: 'user', content: words(1_500) }]);
+      await append('t-2', [{ role: 'assistant', content: words(3_000) }]);
+      // The append waits for the session first, then the reader with its reductions of what it read before.
       await holder.query('begin');
-      await holder.query(
-        'select from palimpsest.sessions where tenant_id = $1 and session_id = $2 for update',
-        [queuePrefix, session],
-      );
-      const appended = append([{ role: 'assistant', content: words(3_000, 1) }]);
+      await holder.query('select from palimpsest.sessions where session_id = $1 for update', [session]);
+      const appended = append('t-3', [{ role: 'assistant', content: words(3_000, 1) }]);
       await waiting(1);
-      const overtaken = palimpsest.context({ session });
+      const overtaken = reader.context({ session });
       await waiting(2);
       await holder.query('rollback');
       await appended;
       const early = await overtaken;
-      expect(early.tokens).toBeLessThanOrEqual(early.budget);
+      const late = await writer.context({ session });
+      for (const { tokens, budget } of [early, late]) expect(tokens).toBeLessThanOrEqual(budget);
+      expect(late.entries.at(-1)?.seq).toBe(3);
+      expect(await reader.context({ session })).toEqual(late);
     } finally {
       holder.release(true);
+      await owner.end();
+      await still.stop();
     }
-    const late = await read(session, log);
-    expect(late?.entries.at(-1)?.seq).toBe(3);
-    expect(await palimpsest.context({ session })).toEqual(late);
   });
 
   test('for many concurrent writers and readers of one session, each in an emergency', async () => {
