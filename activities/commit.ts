@@ -1,4 +1,6 @@
 import { log } from '@temporalio/activity';
+import { LRUCache } from 'lru-cache';
+import type { Pool } from 'pg';
 import type { Replacement, ReplacementInput } from '../src/compaction/replace/input.js';
 import { snapshotKey } from '../src/compaction/plan/reading.js';
 import { makeReplacement } from '../src/compaction/replace/replacement.js';
@@ -9,12 +11,12 @@ import { economicsOf } from '../src/limits/economics.js';
 import { type Limits, marksAfter } from '../src/limits/limits.js';
 import { commitCompaction, PolicyReplaced, type CommitInput } from '../src/store/compactions/commit.js';
 import { findCommitOf, outcomeOf } from '../src/store/compactions/generations.js';
-import { renewHolds } from '../src/store/compactions/digest-holds.js';
+import type { Holder } from '../src/store/compactions/digest-holds.js';
 import { replaced, type SessionRow } from '../src/store/sessions/session-row.js';
 import { asksForNothing } from '../src/store/sessions/overdue.js';
 import { loadSession } from '../src/store/sessions/sessions.js';
 import { indexTexts } from '../src/store/search/index-texts.js';
-import { expireDigests, type Paid, paidFor } from '../src/store/compactions/digests.js';
+import { expireDigests, holdPaid, mostExpired, type Paid } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
@@ -129,8 +131,7 @@ async function acceptAndCommit(
       if (already) return already;
       throw error;
     }),
-    paidBy(dependencies, request),
-    renewHolds(pool, holder),
+    paidBy(pool, holder, request),
   ]);
   if (!('input' in loaded)) return outcomeOf(loaded);
   const { session, input } = loaded;
@@ -151,9 +152,19 @@ async function acceptAndCommit(
     ...costsOf(dependencies, request, usage, made, input.policy),
   };
   const outcome = outcomeOf(await commitCompaction(pool, ids, commitInput));
-  await expireDigests(pool, ids.tenant, input.policy.retention.digests);
+  await expireNowAndThen(pool, ids.tenant, input.policy.retention.digests);
   report(metrics, ids, outcome, failure?.type ?? null);
   return outcome;
+}
+
+/** The tenants whose digests this process has expired within the last minute. */
+const expired = new LRUCache<string, true>({ max: 10_000, ttl: 60_000 });
+
+/** Commits of a backfill follow each other within milliseconds, and digests expire after days. */
+async function expireNowAndThen(pool: Pool, tenant: string, olderThanMs: number): Promise<void> {
+  if (expired.has(tenant)) return;
+  expired.set(tenant, true);
+  if ((await expireDigests(pool, tenant, olderThanMs)) === mostExpired) expired.delete(tenant);
 }
 
 /** Why the rules wrote the summary in place of a model: it failed, or the operator's limits did not allow to ask it. */
@@ -163,10 +174,9 @@ function failureOf({ failure, plan, method }: CommitRequest): CommitRequest['fai
 }
 
 /** The cost that this session has paid for the texts of the new generation. Texts by rule cost nothing. */
-function paidBy({ pool }: Dependencies, request: CommitRequest): Promise<Paid> {
-  const { plan, written, digests, paid } = request;
+function paidBy(pool: Pool, holder: Holder, { plan, written, digests, paid }: CommitRequest): Promise<Paid> {
   const keys = new Set([...digests, ...paid, ...(written?.layers ?? []).map(({ key }) => key)]);
-  return paidFor(pool, idsOf(request), plan.baseGeneration + 1, [...keys]);
+  return holdPaid(pool, holder, plan.baseGeneration + 1, [...keys]);
 }
 
 /** Computes the tokens, time and money that this commit cost, and the digests that it used. */

@@ -6,14 +6,14 @@ import { isFailure, isPassingFailureOfStore, type FailureType, type PalimpsestEr
 import { isAbort } from '../src/llm/classify.js';
 import type { SummaryAnswer } from '../src/llm/exchange.js';
 import type { Metrics } from '../src/process/metrics.js';
-import { aheadRun, holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
+import { aheadRun, type Holder } from '../src/store/compactions/digest-holds.js';
 import { storeDigest } from '../src/store/compactions/digests.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { inSlices } from '../src/steps.js';
 import { isDrawnAgain } from '../src/temporal/failures.js';
 import type { AskingOfSession } from './asking.js';
 import type { Attempt, Dependencies } from './run.js';
-import { claimOrFind, whileLeased } from './lease.js';
+import { findOrLease, whileLeased } from './lease.js';
 import { sharedCall } from './shared-call.js';
 import { spentBy, withinTokens } from './tokens.js';
 
@@ -54,24 +54,21 @@ async function findOrAsk(
   const { key } = question;
   const holder = holderOf(payer, attempt);
   const { concurrency } = asking.limits ?? {};
-  const leased = { tenant: payer.tenant, key, most: concurrency, find: () => holdDigest(pool, holder, key) };
+  const leased = { tenant: payer.tenant, key, most: concurrency, holder };
   const startedAt = Date.now();
-  // Waiting for another step's call counts as waiting for the model.
-  const reused = ({ text, tokens }: { text: string; tokens: number }): Stored => {
-    metrics?.digest(true);
-    return { digest: { key, tokens, cached: true, startedAt, endedAt: Date.now() }, text };
-  };
-  const found = await leased.find();
-  if (found) return reused(found);
-  const preparing = question.prepare();
+  let preparing: Promise<Prepared> | undefined;
+  const prepare = () => (preparing ??= question.prepare());
   // If the answer arrives from another step, a failure of the preparation does not matter.
-  preparing.catch(() => undefined);
-  const stored = await claimOrFind(pool, leased, attempt);
-  if (stored) return reused(stored);
-  metrics?.digest(false);
+  const stored = await findOrLease(pool, leased, attempt, () => void prepare().catch(() => undefined));
+  metrics?.digest(stored !== null);
+  if (stored) {
+    const { text, tokens } = stored;
+    // Waiting for another step's call counts as waiting for the model.
+    return { digest: { key, tokens, cached: true, startedAt, endedAt: Date.now() }, text };
+  }
   try {
     return await whileLeased(pool, leased, attempt, async (call) => {
-      const prepared = await preparing;
+      const prepared = await prepare();
       return ask(dependencies, asking, { key, ...prepared }, { ...payer, holder }, attempt, {
         asked() {
           call.asked = true;

@@ -1,9 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { isFailure, isFailureType, isPassingFailureOfStore, PalimpsestError } from '../src/errors.js';
+import { type HeldDigest, holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
 import {
-  claimLease,
   endLease,
+  findOrClaim,
+  type LeasedDigest,
   renewEveryMs,
   renewLease,
   seeLease,
@@ -19,46 +21,46 @@ const firstLookMs = 100;
 const longestLookMs = 1_000;
 
 /** An answer that at most one step at a time requests from a model. */
-export interface LeasedAnswer<Found> {
-  tenant: string;
-  key: string;
+export interface LeasedAnswer extends LeasedDigest {
+  /** Holds the answer once it is stored. */
+  holder: Holder;
   /** Maximum number of calls of the tenant in flight. @default unlimited */
   most?: number;
-  /** Returns the stored answer, or null if there is none. */
-  find(): Promise<Found | null>;
 }
 
 /**
- * For an answer that is not stored: returns it after the step that is requesting it has stored it, or null if this step now holds
- * the lease and must make the request under `whileLeased`. Throws the passing failure of the other step's call, so that all
- * steps that need the same answer share one failed call. Throws `Llm.InFlight` if the other step takes long, and
- * `Llm.RateLimited` if the tenant has as many calls in flight as it may have.
+ * Returns the stored answer, if another step is requesting it after that step has stored it; or null if this step now holds the
+ * lease and must make the request under `whileLeased`. `unless` is called at the first look that finds none. Throws the passing
+ * failure of the other step's call, so that all steps that need the same answer share one failed call. Throws `Llm.InFlight` if
+ * the other step takes long, and `Llm.RateLimited` if the tenant has as many calls in flight as it may have.
  */
-export async function claimOrFind<Found>(
+export async function findOrLease(
   pool: Pool,
-  leased: LeasedAnswer<Found>,
+  leased: LeasedAnswer,
   attempt: Attempt,
-): Promise<Found | null> {
+  unless: () => void,
+): Promise<HeldDigest | null> {
   const until = Date.now() + patienceMs;
-  for (let pauseMs = firstLookMs; ; pauseMs = Math.min(longestLookMs, pauseMs * 1.5)) {
-    if (await claimLease(pool, leased, attempt.asker)) return unlessStored(pool, leased, attempt);
+  for (let pauseMs = 0; ; pauseMs = Math.min(longestLookMs, Math.max(firstLookMs, pauseMs * 1.5))) {
+    if (pauseMs > 0) await sleep(pauseMs, undefined, { signal: attempt.signal });
+    const looked = await findOrClaim(pool, leased.holder, leased, attempt.asker);
+    if (looked.found !== null) return looked.found;
+    if (pauseMs === 0) unless();
+    if (looked.claimed) return unlessStored(pool, leased, attempt);
     const seen = await seeLease(pool, leased);
     if (seen === null && leased.most !== undefined) throw allInFlight(leased.most, attempt);
     if (seen?.failure) throw sharedFailure(seen.failure, seen.remainingMs);
     if (Date.now() > until) throw stillInFlight();
-    await sleep(pauseMs, undefined, { signal: attempt.signal });
-    const found = await leased.find();
-    if (found !== null) return found;
   }
 }
 
 /** Another step may have stored its answer between the lookup and the claim. */
-async function unlessStored<Found>(
+async function unlessStored(
   pool: Pool,
-  leased: LeasedAnswer<Found>,
+  leased: LeasedAnswer,
   { asker }: Attempt,
-): Promise<Found | null> {
-  const found = await leased.find().catch(async (error: unknown) => {
+): Promise<HeldDigest | null> {
+  const found = await holdDigest(pool, leased.holder, leased.key).catch(async (error: unknown) => {
     await end(pool, leased, asker, null);
     throw error;
   });
@@ -72,7 +74,7 @@ async function unlessStored<Found>(
  */
 export async function whileLeased<T>(
   pool: Pool,
-  leased: { tenant: string; key: string },
+  leased: LeasedDigest,
   { asker }: Attempt,
   ask: (call: { asked: boolean; ended: boolean }) => Promise<T>,
 ): Promise<T> {
@@ -97,7 +99,7 @@ export async function whileLeased<T>(
 /** A database failure is ignored here: the lease expires anyway, and the step's answer must not be lost. */
 async function end(
   pool: Pool,
-  leased: { tenant: string; key: string },
+  leased: LeasedDigest,
   asker: Attempt['asker'],
   failure: PassingFailure | null,
 ): Promise<void> {

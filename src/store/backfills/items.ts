@@ -9,6 +9,7 @@ import type {
 import { lockBackfill, loadBackfillRow, updateBackfill } from './jobs.js';
 import type { BackfillIds } from '../../contract/ids.js';
 import { storable } from '../connection/values.js';
+import { prepared } from '../connection/prepared.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
 
 /** A session that is pending in a backfill. */
@@ -154,22 +155,7 @@ async function recordOne(query: Query, { tenant, job }: BackfillIds, result: Ite
   const { session, at, state, step, error, unsettled, incarnation = null } = result;
   const done = state !== 'running';
   const recorded = await query(
-    `update palimpsest.backfill_items i set
-       state = case when $4 = 'unchanged' and i.generation is not null then 'compacted' else $4 end,
-       ended_at = case when $5 then to_timestamp($6 / 1000.0) end,
-       error_type = $7, error_message = $8,
-       generation = coalesce($9, i.generation),
-       tokens_before = coalesce(i.tokens_before, $10), tokens_after = coalesce($11, i.tokens_after),
-       model_calls = i.model_calls + $12, model_input_tokens = i.model_input_tokens + $13,
-       model_output_tokens = i.model_output_tokens + $14,
-       cost = case when coalesce($15::float8, $16::float8) is null then i.cost else coalesce(i.cost, 0) + coalesce($15, $16)
-         - case when i.unsettled_generation = coalesce($9, $17::int) then i.unsettled_cost else 0 end end,
-       unsettled_cost = coalesce($16, case when $15::float8 is null then i.unsettled_cost else 0 end),
-       unsettled_generation = coalesce($17, i.unsettled_generation)
-     where i.tenant_id = $1 and i.job = $2 and i.session_id = $3
-       and (i.state = 'running' or i.state = 'compacted' and i.generation < $9)
-       and ($9::int is null or i.generation is null or i.generation < $9) and ${sameSession('$18::uuid')}
-     returning i.session_id`,
+    recordStatement,
     [
       ...[tenant, job, session, state, done, at],
       ...[error?.type ?? null, error && storable(error.message.slice(0, shownCharacters))],
@@ -204,6 +190,26 @@ async function endRecorded(query: Query, { tenant, job }: BackfillIds, result: I
 const sameSession = (incarnation: string) =>
   `(${incarnation} is null or exists (select from palimpsest.sessions s where s.tenant_id = i.tenant_id
      and s.session_id = i.session_id and ${incarnation} = any (s.former_incarnations || s.incarnation)))`;
+
+const recordStatement = prepared(
+  'record_item',
+  `update palimpsest.backfill_items i set
+     state = case when $4 = 'unchanged' and i.generation is not null then 'compacted' else $4 end,
+     ended_at = case when $5 then to_timestamp($6 / 1000.0) end,
+     error_type = $7, error_message = $8,
+     generation = coalesce($9, i.generation),
+     tokens_before = coalesce(i.tokens_before, $10), tokens_after = coalesce($11, i.tokens_after),
+     model_calls = i.model_calls + $12, model_input_tokens = i.model_input_tokens + $13,
+     model_output_tokens = i.model_output_tokens + $14,
+     cost = case when coalesce($15::float8, $16::float8) is null then i.cost else coalesce(i.cost, 0) + coalesce($15, $16)
+       - case when i.unsettled_generation = coalesce($9, $17::int) then i.unsettled_cost else 0 end end,
+     unsettled_cost = coalesce($16, case when $15::float8 is null then i.unsettled_cost else 0 end),
+     unsettled_generation = coalesce($17, i.unsettled_generation)
+   where i.tenant_id = $1 and i.job = $2 and i.session_id = $3
+     and (i.state = 'running' or i.state = 'compacted' and i.generation < $9)
+     and ($9::int is null or i.generation is null or i.generation < $9) and ${sameSession('$18::uuid')}
+   returning i.session_id`,
+);
 
 const shownCharacters = 2_000;
 

@@ -6,6 +6,7 @@ import { invalid, PalimpsestError } from '../../errors.js';
 import { messagePages, toLogged, type StoredMessage } from '../log/messages.js';
 import { archiveParts } from '../schema/compactions.js';
 import type { SessionIds } from '../../contract/ids.js';
+import { prepared } from '../connection/prepared.js';
 import { reading, readWith, type Query, type Transaction } from '../connection/transaction.js';
 import type { ArchivePart } from '../../contract/archive.js';
 
@@ -103,15 +104,17 @@ export async function insertArchivePart(
     throughSeq,
   }: { part: number; generation: number; fromSeq: number; throughSeq: number },
 ): Promise<void> {
-  await query(
-    `insert into palimpsest.archive_parts
-       (tenant_id, session_id, part, generation, from_seq, through_seq, messages, tokens, bytes, sha256)
-     select $1, $2, $3, $4, $5, $6, count(*), sum(tokens), sum(octet_length(body)),
-       sha256(string_agg(coalesce(received_sha256, sha256), ''::bytea order by seq))
-     from palimpsest.messages where tenant_id = $1 and session_id = $2 and seq between $5 and $6`,
-    [ids.tenant, ids.session, part, generation, fromSeq, throughSeq],
-  );
+  await query(archiveStatement, [ids.tenant, ids.session, part, generation, fromSeq, throughSeq]);
 }
+
+const archiveStatement = prepared(
+  'archive',
+  `insert into palimpsest.archive_parts
+     (tenant_id, session_id, part, generation, from_seq, through_seq, messages, tokens, bytes, sha256)
+   select $1, $2, $3, $4, $5, $6, count(*), sum(tokens), sum(octet_length(body)),
+     sha256(string_agg(coalesce(received_sha256, sha256), ''::bytea order by seq))
+   from palimpsest.messages where tenant_id = $1 and session_id = $2 and seq between $5 and $6`,
+);
 
 function corrupt(ids: SessionIds, what: string, details: { part?: number; seq?: number }): PalimpsestError {
   return new PalimpsestError('Store.Corrupt', `session ${ids.session} of ${ids.tenant}: ${what}`, {

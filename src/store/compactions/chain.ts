@@ -3,6 +3,7 @@ import type { ChainLink } from '../../compaction/plan/plan-types.js';
 import type { CallLink, MessageMeta, Role } from '../../conversation/message.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import type { SessionIds } from '../../contract/ids.js';
+import { prepared } from '../connection/prepared.js';
 import { read } from '../connection/transaction.js';
 
 /** The generations along the chain of parents: this one first, the genesis last. */
@@ -15,19 +16,7 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
     method: string;
     layers: KeptLayer[] | null;
     state_tokens: number;
-  }>(
-    pool,
-    ids,
-    `with recursive chain as (
-       select * from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation = $3
-       union all
-       select parent.* from chain join palimpsest.compactions parent
-         on parent.tenant_id = $1 and parent.session_id = $2 and parent.generation = chain.parent_generation
-     )
-     select generation, through_seq, snapshot_tokens, fallback, method, case when generation = $3 then layers end as layers, state_tokens
-     from chain order by generation desc`,
-    [ids.tenant, ids.session, generation],
-  );
+  }>(pool, ids, chainStatement, [ids.tenant, ids.session, generation]);
   return rows.map((row) => ({
     generation: row.generation,
     throughSeq: row.through_seq,
@@ -38,6 +27,18 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
     stateTokens: row.state_tokens,
   }));
 }
+
+const chainStatement = prepared(
+  'chain',
+  `with recursive chain as (
+     select * from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation = $3
+     union all
+     select parent.* from chain join palimpsest.compactions parent
+       on parent.tenant_id = $1 and parent.session_id = $2 and parent.generation = chain.parent_generation
+   )
+   select generation, through_seq, snapshot_tokens, fallback, method, case when generation = $3 then layers end as layers, state_tokens
+   from chain order by generation desc`,
+);
 
 /** Cost of the session's compactions so far, in the currency of its prices. */
 export async function spentOn(pool: Pool, ids: SessionIds): Promise<number> {

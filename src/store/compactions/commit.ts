@@ -5,18 +5,17 @@ import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer, Layer } from '../../summary/ask/layers.js';
 import { counterFor, type TokenizerName } from '../../tokens/counter.js';
 import { insertArchivePart } from './archive.js';
-import { aheadRun, releaseHolds } from './digest-holds.js';
+import { aheadRun } from './digest-holds.js';
 import { linkDigests, storeRuleLayer } from './digests.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { insertReductions } from './reductions.js';
-import { and, eq } from 'drizzle-orm';
-import { compactions } from '../schema/compactions.js';
+import { and, eq, sql, type SQL } from 'drizzle-orm';
+import { archiveParts, compactions } from '../schema/compactions.js';
 import { cleared, lockSession, updateSession } from '../sessions/session-table.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { liveSizes } from '../sessions/recount.js';
 import { storable } from '../connection/values.js';
-import { prepared } from '../connection/prepared.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
 
 /** An accepted compaction, which is committed as a whole or not at all. */
@@ -119,8 +118,6 @@ async function store(
   const generation = session.generation + 1;
   const fromSeq = session.throughSeq + 1;
   const evicts = throughSeq >= fromSeq;
-  const { lastPart, parentParts } = await partsSoFar(tx, session);
-  const part = evicts ? lastPart + 1 : null;
   const [row] = await tx.db
     .insert(compactions)
     .values({
@@ -163,18 +160,18 @@ async function store(
       modelOutputTokens: usage.modelOutputTokens,
       modelMs: Math.round(usage.modelMs),
       overheadMs: Math.round(usage.overheadMs),
-      archivePart: part,
-      parts: parentParts + (evicts ? 1 : 0),
+      archivePart: evicts ? nextPart(session) : null,
+      parts: evicts ? sql`${partsOf(session)} + 1` : partsOf(session),
       workflowId: input.workflowId,
       runId: input.runId,
     })
     .returning();
   if (!row) throw new Error('the database returned no row for an insert');
+  const part = row.archivePart;
   if (part !== null) await insertArchivePart(tx, session, { part, generation, fromSeq, throughSeq });
   await insertReductions(tx, { ...session, generation }, 0, 1, input.reductions);
   for (const layer of input.newLayers ?? []) await storeRuleLayer(tx, session, generation, layer);
-  await linkDigests(tx, session, generation, input.digestKeys);
-  await releaseHolds(tx.query, session, input.runId, aheadRun);
+  await linkDigests(tx, session, generation, input.digestKeys, [input.runId, aheadRun]);
   await updateSession(tx, session, {
     ...failuresAfter(session, input),
     generation,
@@ -243,21 +240,11 @@ async function ownCommit({ db }: Transaction, ids: SessionIds, runId: string): P
   return row ? toCompaction(row) : null;
 }
 
-/** The highest part number of the session, and the number of parts along the chain that ends at its present head. */
-async function partsSoFar(
-  { query }: Transaction,
-  { tenant, session, generation }: SessionRow,
-): Promise<{ lastPart: number; parentParts: number }> {
-  const [parts] = await query<{ lastPart: number; parentParts: number }>(partsStatement, [
-    ...[tenant, session, generation],
-  ]);
-  return parts ?? { lastPart: 0, parentParts: 0 };
-}
+/** The session's next part number; its row is locked. */
+const nextPart = ({ tenant, session }: SessionIds): SQL<number> =>
+  sql`(select coalesce(max(part), 0) + 1 from ${archiveParts} where tenant_id = ${tenant} and session_id = ${session})`;
 
-const partsStatement = prepared(
-  'parts',
-  `select coalesce((select parts from palimpsest.compactions
-       where tenant_id = $1 and session_id = $2 and generation = $3), 0) as "parentParts",
-     coalesce((select max(part) from palimpsest.archive_parts
-       where tenant_id = $1 and session_id = $2), 0) as "lastPart"`,
-);
+/** The number of parts along the chain that ends at the session's present head. */
+const partsOf = ({ tenant, session, generation }: SessionRow): SQL<number> =>
+  sql`coalesce((select parts from ${compactions}
+    where tenant_id = ${tenant} and session_id = ${session} and generation = ${generation}), 0)`;

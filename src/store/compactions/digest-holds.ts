@@ -5,6 +5,7 @@
  */
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
+import { prepared } from '../connection/prepared.js';
 import { read, type Query } from '../connection/transaction.js';
 
 /** The run id that holds digests written ahead of a later compaction. */
@@ -31,28 +32,27 @@ export const holdParameters = ({ tenant, session, runId, forMs }: Holder) => [
   forMs / 1_000,
 ];
 
-/**
- * Finds the digest under this key and holds it. Returns null if none is stored, or the session was erased.
- */
-export async function holdDigest(
-  pool: Pool,
-  holder: Holder,
-  key: string,
-): Promise<{ text: string; tokens: number } | null> {
-  const [found] = await read<{ text: string; tokens: number }>(
-    pool,
-    holder,
-    `with alive as (
-       select 1 from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share
-     ), found as (
-       select key, text, tokens from palimpsest.digests
-       where tenant_id = $1 and key = $5 and exists (select from alive) for key share
-     ), held as (${holdAll('found')})
-     select text, tokens from found`,
-    [...holdParameters(holder), key],
-  );
+export interface HeldDigest extends Record<string, unknown> {
+  text: string;
+  tokens: number;
+}
+
+/** Finds the digest under this key and holds it. Returns null if none is stored, or the session was erased. */
+export async function holdDigest(pool: Pool, holder: Holder, key: string): Promise<HeldDigest | null> {
+  const [found] = await read<HeldDigest>(pool, holder, holdStatement, [...holdParameters(holder), key]);
   return found ?? null;
 }
+
+/** Parameters as those of `holdAll`, and the key. */
+export const holdStored = `
+  alive as (
+    select 1 from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share
+  ), found as (
+    select key, text, tokens from palimpsest.digests
+    where tenant_id = $1 and key = $5 and exists (select from alive) for key share
+  ), held as (${holdAll('found')})`;
+
+const holdStatement = prepared('hold_digest', `with ${holdStored} select text, tokens from found`);
 
 /** Holds a digest that this transaction has stored or seen. */
 export async function addHold(query: Query, holder: Holder, key: string): Promise<void> {
@@ -60,16 +60,14 @@ export async function addHold(query: Query, holder: Holder, key: string): Promis
   await query(holdAll(stored), [...holdParameters(holder), key]);
 }
 
-/** Extends the holds of a run that continues. */
-export async function renewHolds(pool: Pool, holder: Holder): Promise<void> {
-  await read(
-    pool,
-    holder,
-    `update palimpsest.digest_holds set held_until = greatest(held_until, now() + make_interval(secs => $4))
-     where tenant_id = $1 and session_id = $2 and run_id = $3`,
-    holdParameters(holder),
-  );
-}
+/** Extends the holds of a run. Parameters as those of `holdAll`. */
+export const renewHolds = `
+  update palimpsest.digest_holds set held_until = greatest(held_until, now() + make_interval(secs => $4))
+  where tenant_id = $1 and session_id = $2 and run_id = $3`;
+
+/** Parameters: tenant, session. */
+export const releaseRuns = (runs: string): string =>
+  `delete from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id = any(${runs}::text[])`;
 
 /** Releases the holds of runs that have ended. */
 export async function releaseHolds(
@@ -77,10 +75,7 @@ export async function releaseHolds(
   { tenant, session }: SessionIds,
   ...runs: string[]
 ): Promise<void> {
-  await query(
-    'delete from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id = any($3)',
-    [tenant, session, runs],
-  );
+  await query(releaseRuns('$3'), [tenant, session, runs]);
 }
 
 /**

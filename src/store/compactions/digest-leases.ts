@@ -3,8 +3,10 @@
  * renews its lease during the call. No transaction is open meanwhile. A lease that is not renewed expires by the database's clock.
  */
 import type { Pool } from 'pg';
-import { type Query, read, reading, withTransaction } from '../connection/transaction.js';
+import { prepared } from '../connection/prepared.js';
+import { read, withTransaction } from '../connection/transaction.js';
 import { lockCalls } from '../tenants/spend.js';
+import { type HeldDigest, holdDigest, type Holder, holdParameters, holdStored } from './digest-holds.js';
 
 /** One attempt of one step. A later attempt of the same step takes over at once, because its predecessor is dead. */
 export interface Asker {
@@ -43,16 +45,33 @@ const longestCoolMs = 30_000;
 const forgottenAfter = '1 hour';
 
 /**
- * Returns true if this asker holds the lease. No other asker gets the lease until it ends or expires. `most`: maximum number of
- * the tenant's leases with a call in flight. Claims of a tenant with such a limit wait for each other, so that no two of them
- * take its last place.
+ * Finds and holds the digest, or claims the lease on it. No other asker gets the lease until it ends or expires. An answer that
+ * another asker stored during the claim is not found: look again with `holdDigest`. `most`: maximum number of the tenant's leases
+ * with a call in flight. Claims of a tenant with such a limit wait for each other, so that no two of them take its last place.
  */
-export async function claimLease(
+export async function findOrClaim(
   pool: Pool,
-  { tenant, key, most }: LeasedDigest & { most?: number },
+  holder: Holder,
+  { key, most }: { key: string; most?: number },
+  asker: Asker,
+): Promise<{ found: HeldDigest | null; claimed: boolean }> {
+  const { tenant } = holder;
+  if (most !== undefined) {
+    const found = await holdDigest(pool, holder, key);
+    return { found, claimed: found === null && (await claimPlace(pool, { tenant, key, most }, asker)) };
+  }
+  const parameters = [...holdParameters(holder), key, asker.step, asker.attempt];
+  const [row] = await read<HeldDigest & { claimed: boolean }>(pool, holder, findStatement, parameters);
+  if (!row) return { found: null, claimed: false };
+  const { claimed, ...found } = row;
+  return { found: claimed ? null : found, claimed };
+}
+
+function claimPlace(
+  pool: Pool,
+  { tenant, key, most }: LeasedDigest & { most: number },
   asker: Asker,
 ): Promise<boolean> {
-  if (most === undefined) return claimIn(reading(pool, { tenant }), { tenant, key }, asker);
   return withTransaction(pool, { tenant }, async ({ query }) => {
     await query(lockCalls, [tenant]);
     const [row] = await query<{ others: number }>(
@@ -60,27 +79,30 @@ export async function claimLease(
        where tenant_id = $1 and key <> $2 and failure is null and expires_at > clock_timestamp()`,
       [tenant, key],
     );
-    return (row?.others ?? 0) < most && (await claimIn(query, { tenant, key }, asker));
+    if ((row?.others ?? 0) >= most) return false;
+    const claimed = await query(claim('(values ($1, $2, $3, $4::int)) asker (tenant, key, step, attempt)'), [
+      ...[tenant, key, asker.step, asker.attempt],
+    ]);
+    return claimed.length > 0;
   });
 }
 
-async function claimIn(
-  query: Query,
-  { tenant, key }: LeasedDigest,
-  { step, attempt }: Asker,
-): Promise<boolean> {
-  const claimed = await query(
-    `insert into palimpsest.digest_flights as lease (tenant_id, key, step, attempt, expires_at)
-     values ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => ${leaseSeconds}))
-     on conflict (tenant_id, key) do update
-       set step = excluded.step, attempt = excluded.attempt, expires_at = excluded.expires_at, failure = null
-       where lease.expires_at <= clock_timestamp()
-         or (lease.step = excluded.step and lease.attempt <= excluded.attempt)
-     returning 1`,
-    [tenant, key, step, attempt],
-  );
-  return claimed.length > 0;
-}
+const claim = (asker: string): string => `
+  insert into palimpsest.digest_flights as lease (tenant_id, key, step, attempt, expires_at)
+  select tenant, key, step, attempt, clock_timestamp() + make_interval(secs => ${leaseSeconds}) from ${asker}
+  on conflict (tenant_id, key) do update
+    set step = excluded.step, attempt = excluded.attempt, expires_at = excluded.expires_at, failure = null
+    where lease.expires_at <= clock_timestamp()
+      or (lease.step = excluded.step and lease.attempt <= excluded.attempt)
+  returning 1`;
+
+const findStatement = prepared(
+  'find_or_claim',
+  `with ${holdStored}, lease as (${claim(`(values ($1, $5, $6, $7::int)) asker (tenant, key, step, attempt)
+     where not exists (select from found)`)})
+   select text, tokens, false as claimed from found
+   union all select null, null, true from lease`,
+);
 
 /** Null if there is no valid lease. */
 export async function seeLease(pool: Pool, { tenant, key }: LeasedDigest): Promise<LeaseSeen | null> {

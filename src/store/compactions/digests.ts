@@ -1,7 +1,16 @@
 import type { Pool } from 'pg';
 import { PalimpsestError } from '../../errors.js';
 import { type Asker, forgetLeases } from './digest-leases.js';
-import { addHold, aheadRun, holdAll, holdParameters, unheld, type Holder } from './digest-holds.js';
+import {
+  addHold,
+  aheadRun,
+  holdAll,
+  holdParameters,
+  releaseRuns,
+  renewHolds,
+  unheld,
+  type Holder,
+} from './digest-holds.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import { digests } from '../schema/digests.js';
 import type { SessionIds } from '../../contract/ids.js';
@@ -100,26 +109,30 @@ export interface Paid extends Record<string, unknown> {
 }
 
 /**
- * The cost of the digests among `keys`, and of those written ahead since the last commit, that this session paid for while it
- * prepared this generation. The others existed before.
+ * Before the commit of a run: extends its holds, and returns the cost of the digests among `keys`, and of those written ahead
+ * since the last commit, that its session paid for while it prepared this generation. The others existed before.
  */
-export async function paidFor(
+export async function holdPaid(
   pool: Pool,
-  ids: SessionIds,
+  holder: Holder,
   generation: number,
   keys: readonly string[],
 ): Promise<Paid> {
-  const [paid] = await read<Paid>(pool, ids, paidStatement, [ids.tenant, ids.session, generation, keys]);
+  const [paid] = await read<Paid>(pool, holder, paidStatement, [
+    ...holdParameters(holder),
+    ...[generation, keys],
+  ]);
   return paid ?? { modelCalls: 0, modelInputTokens: 0, modelOutputTokens: 0 };
 }
 
 const paidStatement = prepared(
-  'paid_for',
-  `select coalesce(sum(calls), 0)::bigint as "modelCalls", coalesce(sum(input_tokens), 0)::bigint as "modelInputTokens",
+  'hold_paid',
+  `with renewed as (${renewHolds})
+   select coalesce(sum(calls), 0)::bigint as "modelCalls", coalesce(sum(input_tokens), 0)::bigint as "modelInputTokens",
      coalesce(sum(output_tokens), 0)::bigint as "modelOutputTokens"
    from palimpsest.digests
-   where tenant_id = $1 and payer_session = $2 and payer_generation = $3 and key in (
-     select unnest($4::text[])
+   where tenant_id = $1 and payer_session = $2 and payer_generation = $5 and key in (
+     select unnest($6::text[])
      union
      select key from palimpsest.digest_holds
      where tenant_id = $1 and session_id = $2 and run_id = '${aheadRun}')`,
@@ -173,7 +186,7 @@ export async function storeRuleLayer(
 }
 
 /** Maximum number of digests that one call deletes. The next call deletes more. */
-const mostExpired = 500;
+export const mostExpired = 500;
 
 /**
  * Deletes the digests of a tenant that are old enough and that no compaction refers to or holds, and returns their
@@ -210,15 +223,15 @@ const expiredStatement = prepared(
    order by d.created_at limit ${mostExpired}`,
 );
 
-/** Protects these digests from deletion. Throws `Store.DigestGone` if a digest is missing. */
+/** Protects these digests from deletion, and ends the holds of these runs. Throws `Store.DigestGone` if a digest is missing. */
 export async function linkDigests(
   { query }: Transaction,
   { tenant, session }: SessionIds,
   generation: number,
   keys: readonly string[],
+  ended: readonly string[] = [],
 ): Promise<void> {
-  if (keys.length === 0) return;
-  const linked = await query(linkStatement, [tenant, session, generation, keys]);
+  const linked = await query(linkStatement, [tenant, session, generation, keys, ended]);
   const missing = keys.length - linked.length;
   if (missing > 0) throw digestGone(`${missing} of the ${keys.length} digests of this compaction are`);
 }
@@ -228,7 +241,7 @@ const linkStatement = prepared(
   'link_digests',
   `with kept as (
      select key from palimpsest.digests where tenant_id = $1 and key = any($4) order by key for key share
-   )
+   ), released as (${releaseRuns('$5')})
    insert into palimpsest.compaction_digests (tenant_id, session_id, generation, position, key)
    select $1, $2, $3, position, key
    from unnest($4::text[]) with ordinality as given (key, position) join kept using (key)

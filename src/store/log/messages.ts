@@ -4,6 +4,7 @@ import { parseBody } from '../../formats/native.js';
 import { PalimpsestError } from '../../errors.js';
 import { programName } from '../../runtime/program.js';
 import type { SessionIds } from '../../contract/ids.js';
+import { prepared } from '../connection/prepared.js';
 import { read, type Query } from '../connection/transaction.js';
 import type { Head } from '../../context/view/view.js';
 
@@ -37,16 +38,21 @@ export async function readMessages(
   fromSeq: number,
   throughSeq: number,
 ): Promise<LoggedMessage[]> {
-  const rows = await read<Parameters<typeof toLogged>[0]>(
-    pool,
-    ids,
-    `select seq, tokens, body, at, encode(received_sha256, 'hex') as "receivedSha256",
-       erased_at as "erasedAt", erased_reason as "erasedReason" from palimpsest.messages
-     where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
-    [ids.tenant, ids.session, fromSeq, throughSeq],
-  );
+  const rows = await read<Parameters<typeof toLogged>[0]>(pool, ids, messagesStatement, [
+    ids.tenant,
+    ids.session,
+    fromSeq,
+    throughSeq,
+  ]);
   return rows.map(toLogged);
 }
+
+const messagesStatement = prepared(
+  'messages',
+  `select seq, tokens, body, at, encode(received_sha256, 'hex') as "receivedSha256",
+     erased_at as "erasedAt", erased_reason as "erasedReason" from palimpsest.messages
+   where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
+);
 
 export async function readMembers(
   pool: Pool,
@@ -57,12 +63,17 @@ export async function readMembers(
   const rows = await read<{ seq: number; sha256: string; tokens: number; at: Date | null }>(
     pool,
     ids,
-    `select seq, encode(sha256, 'hex') as sha256, tokens, at from palimpsest.messages
-     where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
+    membersStatement,
     [ids.tenant, ids.session, fromSeq, throughSeq],
   );
   return rows.map(({ at, ...member }) => (at === null ? member : { ...member, at: at.toISOString() }));
 }
+
+const membersStatement = prepared(
+  'members',
+  `select seq, encode(sha256, 'hex') as sha256, tokens, at from palimpsest.messages
+   where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
+);
 
 /** Hash of every message as it was received, in order, in lower-case hex; empty if there is no such session. */
 export async function readHashes(pool: Pool, ids: SessionIds): Promise<string[]> {

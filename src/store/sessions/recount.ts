@@ -5,6 +5,7 @@ import { parseBody } from '../../formats/native.js';
 import { countAll } from '../../intake/count.js';
 import { counterFor, type TokenizerName } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
+import { prepared } from '../connection/prepared.js';
 import type { Query } from '../connection/transaction.js';
 import { headMessages, messagePages } from '../log/messages.js';
 
@@ -102,7 +103,7 @@ export async function liveSizes(
   query: Query,
   { tenant, session, generation, throughSeq, systemThroughSeq }: ContextRange,
 ): Promise<{ liveTokens: number; liveMessages: number }> {
-  const [sizes] = await query<{ tokens: number; messages: number }>(statement, [
+  const [sizes] = await query<{ tokens: number; messages: number }>(sizesStatement, [
     tenant,
     session,
     generation,
@@ -112,8 +113,9 @@ export async function liveSizes(
   return { liveTokens: sizes?.tokens ?? 0, liveMessages: sizes?.messages ?? 0 };
 }
 
-const statement = `
-with reduced as (
+const sizesStatement = prepared(
+  'live_sizes',
+  `with reduced as (
   select from_seq, through_seq, tokens, (body <> 'null')::int as shown from palimpsest.reductions r
   where tenant_id = $1 and session_id = $2 and generation = $3 and budget = 0
     and not exists (
@@ -132,4 +134,5 @@ with reduced as (
     select coalesce(sum(tokens), 0) as tokens, count(*) as messages from palimpsest.messages
     where tenant_id = $1 and session_id = $2 and seq between reduced.from_seq and reduced.through_seq) original
 )
-select coalesce(sum(tokens), 0)::bigint as tokens, coalesce(sum(messages), 0)::bigint as messages from parts`;
+select coalesce(sum(tokens), 0)::bigint as tokens, coalesce(sum(messages), 0)::bigint as messages from parts`,
+);

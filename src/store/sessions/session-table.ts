@@ -66,7 +66,10 @@ function exists(record: SessionRecord | Nulls<SessionRecord>): record is Session
   return record.session_id !== null;
 }
 
-const selectSession = sessionWithTenant('(select $1::text as tenant_id, $2::text as session_id) ids');
+const selectSession = prepared(
+  'session',
+  sessionWithTenant('(select $1::text as tenant_id, $2::text as session_id) ids'),
+);
 
 /**
  * Reads the session's row and locks it against every other writer of this session until the transaction ends. Throws

@@ -7,6 +7,7 @@ import type { Pool } from 'pg';
 import { beyondLimit, type TenantLimits } from '../../policy/tenant-limits.js';
 import type { PalimpsestError } from '../../errors.js';
 import { maintenanceOf } from '../connection/pool.js';
+import { prepared } from '../connection/prepared.js';
 import { type Query, read, reading, withTransaction } from '../connection/transaction.js';
 
 /** USD by the operator's prices, and tokens of prompt and answer. */
@@ -26,11 +27,13 @@ const today = "(clock_timestamp() at time zone 'UTC')::date";
 export const lockCalls =
   "select pg_advisory_xact_lock(hashtextextended('palimpsest model calls of ' || $1::text, 0))";
 
-const addSql = `
-  insert into palimpsest.tenant_spend as spend (tenant_id, day, cost, tokens)
+const addStatement = prepared(
+  'add_spend',
+  `insert into palimpsest.tenant_spend as spend (tenant_id, day, cost, tokens)
   values ($1, coalesce($4::date, ${today}), $2::float8, $3::bigint)
   on conflict (tenant_id, day) do update set cost = spend.cost + $2::float8, tokens = spend.tokens + $3::bigint
-  returning day::text`;
+  returning day::text`,
+);
 
 const spentSql = `
   select coalesce(sum(cost), 0)::float8 as "monthCost", coalesce(sum(tokens), 0)::float8 as "monthTokens",
@@ -91,7 +94,7 @@ export function reserveSpend(
     await query(lockCalls, [tenant]);
     const refused = refusalOfSpend(limits, await spentIn(query, tenant), most);
     if (refused) return { refused };
-    const [added] = await query<{ day: string }>(addSql, [tenant, most.cost, most.tokens, null]);
+    const [added] = await query<{ day: string }>(addStatement, [tenant, most.cost, most.tokens, null]);
     if (!added) throw new Error('the spend of a call was not stored');
     return { day: added.day };
   });
@@ -105,7 +108,7 @@ export async function addSpend(
   day: string | null = null,
 ): Promise<void> {
   if (cost === 0 && tokens === 0) return;
-  await read(pool, { tenant }, addSql, [tenant, cost, Math.round(tokens), day]);
+  await read(pool, { tenant }, addStatement, [tenant, cost, Math.round(tokens), day]);
 }
 
 /** The tenants with the highest spend of this month, and their own limits. For the operator: all tenants. */

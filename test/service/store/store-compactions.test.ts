@@ -7,8 +7,8 @@ import { findCommitOf, listCompactions, loadCompaction } from '../../../src/stor
 import { listArchiveParts, readArchivePart } from '../../../src/store/compactions/archive.js';
 import { readContextSource, readTailMetas } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
-import { claimLease, seeLease } from '../../../src/store/compactions/digest-leases.js';
-import { digestTexts, paidFor, storeDigest } from '../../../src/store/compactions/digests.js';
+import { findOrClaim, seeLease } from '../../../src/store/compactions/digest-leases.js';
+import { digestTexts, holdPaid, storeDigest } from '../../../src/store/compactions/digests.js';
 import { readMembers, readMessages } from '../../../src/store/log/messages.js';
 import { openPool, ownerOf } from '../../support/pool.js';
 import {
@@ -232,12 +232,20 @@ describe('invariant 6: a model result is never paid for again', () => {
   it('ends the lease of its asker, and of no other', async () => {
     const { tenant, session } = await sessionWith(pool, talk(1));
     const leased = { tenant, key: `leased by ${session}` };
+    const holder = { tenant, session, runId: 'run', forMs: 60_000 };
     const asker = { step: 'run/1', attempt: 1 };
-    await claimLease(pool, leased, asker);
+    expect(await findOrClaim(pool, holder, leased, asker)).toEqual({ found: null, claimed: true });
+    expect(await findOrClaim(pool, holder, leased, { ...asker, step: 'run/2' })).toEqual({
+      ...{ found: null, claimed: false },
+    });
     const answer = digest(tenant, leased.key, 'a', session);
     await storeDigest(pool, answer, { asker: { ...asker, step: 'run/2' } });
     expect(await seeLease(pool, leased)).toMatchObject({ failure: null });
     await storeDigest(pool, answer, { asker });
+    expect(await seeLease(pool, leased)).toBeNull();
+    expect(await findOrClaim(pool, holder, leased, asker)).toEqual({
+      ...{ found: { text: 'a', tokens: expect.any(Number) }, claimed: false },
+    });
     expect(await seeLease(pool, leased)).toBeNull();
   });
 
@@ -248,12 +256,13 @@ describe('invariant 6: a model result is never paid for again', () => {
     await storeDigest(pool, digest(ids.tenant, keys[0] ?? '', 'earlier', ids.session, 1));
     await storeDigest(pool, digest(ids.tenant, keys[1] ?? '', 'now', ids.session, 2));
     await storeDigest(pool, digest(ids.tenant, keys[2] ?? '', 'somebody else', other.session, 2));
-    expect(await paidFor(pool, ids, 2, keys)).toEqual({
+    const holder = { ...ids, runId: 'run', forMs: 60_000 };
+    expect(await holdPaid(pool, holder, 2, keys)).toEqual({
       modelCalls: 1,
       modelInputTokens: 100,
       modelOutputTokens: 10,
     });
-    expect(await paidFor(pool, ids, 2, [])).toEqual({
+    expect(await holdPaid(pool, holder, 2, [])).toEqual({
       modelCalls: 0,
       modelInputTokens: 0,
       modelOutputTokens: 0,

@@ -8,7 +8,7 @@ import { fork } from '../../../src/store/compactions/fork.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { configureTenant } from '../../../src/store/sessions/configure.js';
 import { closeSession, findSession, loadSession } from '../../../src/store/sessions/sessions.js';
-import { claimLease, endLease } from '../../../src/store/compactions/digest-leases.js';
+import { endLease, findOrClaim } from '../../../src/store/compactions/digest-leases.js';
 import { admitCall } from '../../../src/store/tenants/admission.js';
 import {
   changeLimits,
@@ -363,8 +363,11 @@ describe('model calls', () => {
 
   it('in flight of two processes are at most the limit', async () => {
     const tenant = `flights-${++tenants}`;
-    const claim = (of: Pool, index: number) =>
-      claimLease(of, { tenant, key: `key-${index}`, most: 3 }, { step: `step-${index}`, attempt: 1 });
+    const holder = { tenant, session: 's', runId: 'run', forMs: 60_000 };
+    const claim = async (of: Pool, index: number) => {
+      const asker = { step: `step-${index}`, attempt: 1 };
+      return (await findOrClaim(of, holder, { key: `key-${index}`, most: 3 }, asker)).claimed;
+    };
     const claims = await Promise.all(
       Array.from({ length: 20 }, (_, index) => claim(index % 2 === 0 ? pool : elsewhere, index)),
     );
