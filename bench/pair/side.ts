@@ -149,8 +149,9 @@ export async function startSide(
       return { polls: started.says('worker is polling') };
     },
 
-    /** Starts an API; resolves at its first answer to a request of the database. */
-    async startApi(): Promise<string> {
+    /** Starts an API, unless one is running; resolves at its first answer to a request of the database. */
+    async startApi(): Promise<{ url: string; isNew: boolean }> {
+      if (api) return { url: api.url, isNew: false };
       const port = await freePort();
       const started = start(['api', '--port', String(port)]);
       const url = `http://127.0.0.1:${port}`;
@@ -159,7 +160,7 @@ export async function startSide(
         if (!started.isRunning) throw started.failure();
         await sleep(5);
       }
-      return url;
+      return { url, isNew: true };
     },
 
     async stopApi(): Promise<void> {
