@@ -50,6 +50,7 @@ test('the statements of an append and of a context are prepared once for each co
     'context',
     'insert_turn',
     'lock_session',
+    'session',
     'tell_tenant',
   ]);
 });
