@@ -180,7 +180,7 @@ test('a session that waits for tokens past its deadline gets the fallback, witho
   await stack.work();
   await setLevel(-59_000);
   const session = 'late';
-  await live(session, { ...smallPolicy, summary: { deadline: 5_000 } });
+  await live(session, { ...smallPolicy, summary: { deadline: 30_000 } });
   await stack.palimpsest.settled({ session });
   expect(await stack.palimpsest.compactions({ session })).toMatchObject([{ method: 'extractive' }]);
   expect(stack.model.requests).toHaveLength(0);
