@@ -47,7 +47,7 @@ export interface PalimpsestOptions {
    * @default 0.5
    */
   tenantShare?: number;
-  /** Time limits of statements, locks and silent transactions. */
+  /** Time limits of connections, statements, locks and silent transactions. */
   database?: DatabaseTimeouts;
   /**
    * Policy layer below the layers of tenant and session: `readDeploymentPolicy()` for file and environment. It is written into sessions
@@ -103,7 +103,7 @@ const optionsSchema = z
     tenantShare: z.number().gt(0).max(1).optional(),
     database: z
       .strictObject({
-        ...{ statementTimeoutMs: positive, lockTimeoutMs: positive },
+        ...{ connectionTimeoutMs: positive, statementTimeoutMs: positive, lockTimeoutMs: positive },
         ...{ idleTransactionTimeoutMs: positive, silenceTimeoutMs: positive },
       })
       .optional(),

@@ -1,15 +1,29 @@
+import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
 
 /** Milliseconds for which the last threads of a killed server may hold its port after its process has ended. */
 const releaseMs = 300;
 
+/** Below the ports that systems give to clients, which could take the port of a stopped server. */
+const ownPorts = { from: 20_000, to: 32_000 };
+const attempts = 20;
+
 /** Returns a free TCP port on loopback: the preferred one if it is free, so that addresses stay the same between starts. */
 export async function freePort(preferred?: number): Promise<number> {
   return (
     (preferred ? await awaitPort(preferred) : null) ??
+    (await tryOwnPorts()) ??
     (await tryPort(0)) ??
     Promise.reject(new Error('no free port'))
   );
+}
+
+async function tryOwnPorts(): Promise<number | null> {
+  for (let attempt = 0; attempt < attempts; attempt++) {
+    const port = await tryPort(randomInt(ownPorts.from, ownPorts.to));
+    if (port !== null) return port;
+  }
+  return null;
 }
 
 async function awaitPort(port: number): Promise<number | null> {

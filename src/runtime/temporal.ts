@@ -61,7 +61,7 @@ const ownDynamicConfig = {
   'history.timerProcessorMaxPollRPS': 300,
 };
 
-const startTimeoutMs = 30_000;
+const startTimeoutMs = 60_000;
 
 /**
  * A real Temporal server (the CLI's dev server on SQLite) on loopback. It outlives this process, also after `kill -9`: the next

@@ -2,6 +2,7 @@ import pg, { type Pool } from 'pg';
 import { inject } from 'vitest';
 import {
   openPool as openStorePool,
+  type DatabaseTimeouts,
   type PoolOptions,
   type RoleUrls,
 } from '../../src/store/connection/pool.js';
@@ -27,6 +28,12 @@ function ownerUrl(databaseUrl: string): string {
   return Object.assign(new URL(inject('postgres').adminUrl), { pathname }).toString();
 }
 
+/** Limits that a busy machine does not reach. A test of a limit sets its own. */
+export const patient: DatabaseTimeouts = {
+  ...{ connectionTimeoutMs: 270_000, statementTimeoutMs: 270_000 },
+  ...{ lockTimeoutMs: 270_000, idleTransactionTimeoutMs: 270_000 },
+};
+
 const observers = new WeakMap<Pool, Pool>();
 
 /** Returns a pool of connections to the same database as the superuser. */
@@ -42,7 +49,7 @@ export function ownerOf(pool: Pool): Pool {
  */
 export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
   const roles = roleUrls(databaseUrl);
-  const pool = openStorePool(databaseUrl, { ...roles, ...options });
+  const pool = openStorePool(databaseUrl, { ...patient, ...roles, ...options });
   if (roles.eraserUrl === undefined) return pool;
   const observer = new pg.Pool({
     connectionString: ownerUrl(databaseUrl),

@@ -4,6 +4,7 @@ import { Palimpsest } from '../../src/library/palimpsest.js';
 import { startWorker, type RunningWorker, type WorkerSettings } from '../../src/worker/worker.js';
 import { createDatabase } from './database.js';
 import { startModelServer, type ModelServer } from './model-server.js';
+import { patient } from './pool.js';
 import { temporalAddress, uniqueQueuePrefix } from './temporal.js';
 
 /**
@@ -30,7 +31,7 @@ export interface StackOptions {
   /** Start a worker in this process. @default true */
   worker?: boolean;
   settings?: Partial<WorkerSettings>;
-  /** Timeouts of the library's connections. */
+  /** Timeouts of the library's connections. @default `patient` */
   database?: PalimpsestOptions['database'];
   /**
    * Milliseconds. A test of an endpoint that never answers sets a short limit; the default is never reached, even on a busy
@@ -39,10 +40,13 @@ export interface StackOptions {
   modelTimeoutMs?: number;
 }
 
+/** Milliseconds. A wait ends with what it waits for, or the test ends. */
+const settleMs = 270_000;
+
 export async function startStack({
   worker = true,
   settings: own,
-  database: timeouts,
+  database: timeouts = {},
   modelTimeoutMs = 60_000,
 }: StackOptions = {}): Promise<Stack> {
   const database = await createDatabase();
@@ -54,6 +58,7 @@ export async function startStack({
   const settings: WorkerSettings = {
     databaseUrl: database.url,
     ...roles,
+    database: patient,
     temporal,
     queuePrefix,
     model: { apiKey: 'test', baseUrl: model.url, summaryModel: 'test-summarizer', timeoutMs: modelTimeoutMs },
@@ -80,10 +85,14 @@ export async function startStack({
       temporal,
       tenant: queuePrefix,
       queuePrefix,
-      ...(timeouts ? { database: timeouts } : {}),
+      database: { ...patient, ...timeouts },
     });
     clients.push(client);
-    return client;
+    const { settled } = client;
+    return Object.assign(client, {
+      settled: (request: Parameters<typeof settled>[0]) =>
+        settled.call(client, { timeoutMs: settleMs, ...request }),
+    });
   };
   const palimpsest = await connect();
   return {

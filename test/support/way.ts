@@ -1,5 +1,6 @@
 import { once } from 'node:events';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { freePort } from '../../src/runtime/ports.js';
 
 /** A TCP proxy of a server, whose connections a test can cut. */
 export class Way {
@@ -10,7 +11,9 @@ export class Way {
   /** @param target host:port */
   constructor(private readonly target: string) {}
 
-  async open(port = 0): Promise<number> {
+  /** Returns its port. While the way is cut, the system gives this port to nobody. */
+  async open(port?: number): Promise<number> {
+    const own = port ?? (await freePort());
     const [host, targetPort] = this.target.split(':');
     this.server = createServer((incoming) => {
       const outgoing = connect(Number(targetPort), host);
@@ -21,9 +24,9 @@ export class Way {
       this.incoming.add(incoming);
       incoming.pipe(outgoing).pipe(incoming);
     });
-    this.server.listen(port, '127.0.0.1');
+    this.server.listen(own, '127.0.0.1');
     await once(this.server, 'listening');
-    return (this.server.address() as AddressInfo).port;
+    return own;
   }
 
   /** Makes the present connections stay open but pass no more data; later connections work. */

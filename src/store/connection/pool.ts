@@ -7,6 +7,8 @@ import { Places } from './places.js';
 
 /** Time limits of statements and transactions, so that none blocks the others. */
 export interface DatabaseTimeouts {
+  /** Milliseconds that a call waits for a connection, free or new. @default 5,000 */
+  connectionTimeoutMs?: number;
   /**
    * Milliseconds after which the server cancels a statement. Every statement of this product takes far less. @default 60,000
    */
@@ -49,8 +51,7 @@ export interface PoolOptions extends DatabaseTimeouts, RoleUrls {
   onIdleError?: (error: Error) => void;
 }
 
-/** Milliseconds that a call waits for a connection, free or new. */
-const connectionTimeoutMs = 5_000;
+const defaultConnectionTimeoutMs = 5_000;
 /** A connection without traffic is probed after this time, and abandoned within ten seconds more. */
 const keepAliveAfterMs = 10_000;
 
@@ -168,7 +169,7 @@ export function eraserOf(pool: Pool): Pool {
 export function placesOf(pool: Pool): Places {
   const known = places.get(pool);
   if (known) return known;
-  const made = new Places({ most: pool.options.max, waitMs: connectionTimeoutMs });
+  const made = new Places({ most: pool.options.max, waitMs: defaultConnectionTimeoutMs });
   places.set(pool, made);
   return made;
 }
@@ -202,6 +203,7 @@ function openOne(
   others: readonly Pool[] = [],
 ): Pool {
   const { max = 10, tenantShare = 0.5, applicationName = 'palimpsest', onIdleError } = options;
+  const { connectionTimeoutMs = defaultConnectionTimeoutMs } = options;
   const { statementTimeoutMs = 60_000, lockTimeoutMs = 5_000, idleTransactionTimeoutMs = 10_000 } = options;
   const { silenceTimeoutMs = statementTimeoutMs + 5_000 } = options;
   checkDatabaseUrl(databaseUrl, path);

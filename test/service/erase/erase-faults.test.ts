@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import type { Pool } from 'pg';
 import { describe, expect, inject, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool, roleUrls } from '../../support/pool.js';
+import { openPool, patient, roleUrls } from '../../support/pool.js';
 import { program } from '../../support/compiled.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { leashed } from '../../support/leash.js';
@@ -42,6 +42,8 @@ async function startWorker(stack: Stack, stop: DoomedWorker['stop']): Promise<Wo
     queuePrefix: stack.queuePrefix,
     workflowBundlePath: inject('workflowBundlePath'),
     modelUrl: stack.model.url,
+    // It keeps its transaction however long it is stopped.
+    timeouts: patient,
     ...(stop ? { stop } : {}),
   };
   const worker = spawn(process.execPath, [program('test/support/worker-process.ts')], {

@@ -7,7 +7,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { historyToJSON } from '@temporalio/common/lib/proto-utils.js';
 import type { Pool } from 'pg';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { connectClient } from '../../../src/temporal/connection.js';
@@ -349,16 +349,20 @@ describe.each(['journal', 'incremental'] as const)('in %s mode', (mode) => {
   });
 });
 
-/** Names of the files below a folder that contain one of these texts. PostgreSQL may remove a file while they are read. */
+/** The bytes of a file, which PostgreSQL may have removed since it was listed. */
+const bytesOf = (file: string): Promise<Buffer> =>
+  readFile(file).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return Buffer.alloc(0);
+    throw error;
+  });
+
+/** Names of the files below a folder that contain one of these texts. */
 async function filesHolding(folder: string, texts: readonly string[]): Promise<string[]> {
   const sought = texts.map((text) => Buffer.from(text));
   const found: string[] = [];
   for (const entry of await readdir(folder, { withFileTypes: true })) {
     if (!entry.isFile()) continue;
-    const bytes = await readFile(path.join(folder, entry.name)).catch((error: NodeJS.ErrnoException) => {
-      if (error.code === 'ENOENT') return Buffer.alloc(0);
-      throw error;
-    });
+    const bytes = await bytesOf(path.join(folder, entry.name));
     if (sought.some((text) => bytes.includes(text))) found.push(entry.name);
   }
   return found.sort();
@@ -384,14 +388,12 @@ test('the files of PostgreSQL lose the messages when tables are rewritten and th
   // The statements of docs/operating.md.
   const [vacuum = ''] = /^VACUUM \(FULL\) palimpsest[^;]+/m.exec(document('docs/operating.md')) ?? [];
   // A transaction that began before the erasure keeps the rows until it ends.
-  await vi.waitFor(
-    async () => {
-      await pool.query(vacuum);
-      await pool.query('checkpoint');
-      expect(await filesHolding(base, texts)).toEqual([]);
-    },
-    { timeout: 30_000, interval: 500 },
-  );
+  const rewritten = async () => {
+    await pool.query(vacuum);
+    await pool.query('checkpoint');
+    return filesHolding(base, texts);
+  };
+  await expect.poll(rewritten, { interval: 500 }).toEqual([]);
   await pool.query('select pg_switch_wal()');
   await pool.query('checkpoint');
   // What a recovery reads. Other bytes of the log are those of earlier segments, which wait under a later name to be overwritten.
@@ -407,7 +409,7 @@ test('the files of PostgreSQL lose the messages when tables are rewritten and th
     .map(async (name) => {
       const start = name === from.file_name ? from.file_offset : 0;
       const end = name === to.file_name ? to.file_offset : Infinity;
-      return (await readFile(path.join(wal, name))).subarray(start, end);
+      return (await bytesOf(path.join(wal, name))).subarray(start, end);
     });
   const log = Buffer.concat(await Promise.all(read));
   expect(log.length).toBeGreaterThan(0);

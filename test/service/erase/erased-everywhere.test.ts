@@ -248,15 +248,20 @@ describe('an erased session is erased everywhere', () => {
         ])
       ).rowCount;
     expect(await paid()).toBe(1);
+    const { databaseUrl, temporal, queuePrefix, settings } = stack;
+    const hasty = await Palimpsest.connect({
+      ...{ databaseUrl, eraserUrl: settings.eraserUrl, temporal, queuePrefix, tenant },
+      database: { lockTimeoutMs: 1_000 },
+    });
     const holder = await ownerOf(pool).connect();
     try {
       await holder.query('begin');
-      await holder.query('set local idle_in_transaction_session_timeout = 0');
       await holder.query('select from palimpsest.digests where tenant_id = $1 for key share', [tenant]);
-      expect(await palimpsest.erase({ session })).toMatchObject({ ...nothingLeft, messages: 36, digests: 0 });
+      expect(await hasty.erase({ session })).toMatchObject({ ...nothingLeft, messages: 36, digests: 0 });
     } finally {
       await holder.query('rollback');
       holder.release();
+      await hasty.close();
     }
     expect(await paid()).toBe(1);
     await expectGone(session);

@@ -148,7 +148,7 @@ beforeAll(async () => {
     life.during.push(await reader.context({ session: name }));
     return scripts[Math.min(number, scripts.length) - 1]!(request);
   });
-  // Six at once: a slow machine has ten connections, and five seconds to wait for one.
+  // Six at once, so that their first reads are not far from their first calls.
   for (let at = 0; at < cases.length; at += 6) await Promise.all(cases.slice(at, at + 6).map(begin));
 });
 

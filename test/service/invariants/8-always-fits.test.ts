@@ -182,9 +182,8 @@ describe('invariant 8: the context always fits', () => {
   });
 
   test('for a reader that an append overtakes, and every later reader', async () => {
-    // The test ends every wait for a lock, however busy the machine is. Without a worker, nobody else takes one.
-    const database = { lockTimeoutMs: 300_000, statementTimeoutMs: 300_000 };
-    const still = await startStack({ worker: false, database });
+    // The test ends every wait for a lock. Without a worker, nobody else takes one.
+    const still = await startStack({ worker: false });
     const owner = new pg.Pool({ connectionString: still.ownerUrl, max: 2 });
     const holder = await owner.connect();
     try {

@@ -18,6 +18,7 @@ import { defaultCacheDir } from '../../../src/runtime/cache-dir.js';
 import { openHome } from '../../../src/runtime/home.js';
 import { startPostgres, stopPostgres } from '../../../src/runtime/postgres.js';
 import { findProcess, hasEnded } from '../../../src/runtime/process.js';
+import { freePort } from '../../../src/runtime/ports.js';
 import { findTemporal } from '../../../src/runtime/temporal-binary.js';
 import { startTemporal, stopTemporal } from '../../../src/runtime/temporal.js';
 import { createDatabase } from '../../support/database.js';
@@ -87,7 +88,7 @@ async function query(url: string, ...statements: string[]): Promise<unknown[]> {
 async function killNow(pid: number): Promise<void> {
   const id = findProcess(pid);
   process.kill(pid, 'SIGKILL');
-  expect(id && (await hasEnded(id, 10_000))).toBe(true);
+  expect(id && (await hasEnded(id, 60_000))).toBe(true);
 }
 
 describe('the servers of a folder', () => {
@@ -138,6 +139,14 @@ describe('the servers of a folder', () => {
     });
     expect(await query(again.postgres.url, 'select n from kept')).toEqual([{ n: 7 }]);
   });
+});
+
+test('the port of a stopped server is given to no client: the system takes clients’ ports from a range above', async () => {
+  const client = createServer().listen(0, '127.0.0.1');
+  await once(client, 'listening');
+  const { port } = client.address() as AddressInfo;
+  client.close();
+  for (let one = 0; one < 20; one++) expect(await freePort()).toBeLessThan(Math.min(port, 32_768));
 });
 
 describe('PostgreSQL', () => {

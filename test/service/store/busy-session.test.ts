@@ -2,6 +2,7 @@
  * A session whose row another writer has locked: its writers fail with Store.Busy, together they use one connection of a
  * process, and all other sessions are served.
  */
+import { execFileSync } from 'node:child_process';
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { isFailure } from '../../../src/errors.js';
@@ -28,7 +29,7 @@ afterAll(async () => {
 });
 
 /** Holds the row of a session until it is released, as a worker that was stopped inside its commit does. */
-async function hold({ tenant, session }: SessionIds): Promise<{ release(): Promise<void> }> {
+async function hold({ tenant, session }: SessionIds) {
   const client = new pg.Client({ connectionString: database.ownerUrl, application_name: 'holder' });
   await client.connect();
   await client.query('begin');
@@ -37,12 +38,17 @@ async function hold({ tenant, session }: SessionIds): Promise<{ release(): Promi
     [tenant, session],
   );
   return {
-    release: async () => {
-      await client.query('rollback');
-      await client.end();
-    },
+    release: () => client.query('rollback'),
+    end: () => client.end(),
   };
 }
+
+/** A program that ends when the server has ended a connection. */
+const waitUntilGone = `
+  const client = new (require('pg').Client)({ connectionString: process.env.URL });
+  const look = () => client.query('select from pg_stat_activity where pid = $1', [process.env.PID]);
+  const isGone = async () => (await look()).rowCount === 0 || isGone();
+  client.connect().then(isGone).then(() => client.end());`;
 
 /** Connections of one application that wait for a lock. */
 async function waiting(application: string): Promise<number> {
@@ -56,17 +62,24 @@ async function waiting(application: string): Promise<number> {
 const append = (pool: Pool, ids: SessionIds, turnId: string) =>
   appendTurn(pool, { ...ids, turnId, messages: talk(1) });
 
+const typeOfError = (error: unknown): string => (isFailure(error) ? error.type : 'untyped');
 const typeOf = (outcome: PromiseSettledResult<unknown>): string =>
-  outcome.status === 'fulfilled' ? 'stored' : isFailure(outcome.reason) ? outcome.reason.type : 'untyped';
+  outcome.status === 'fulfilled' ? 'stored' : typeOfError(outcome.reason);
 
 describe('a session whose row is locked', () => {
   it('answers Store.Busy, uses one connection for all its writers, and does not delay other sessions', async () => {
-    const pool = openPool(database.url, { max: 4, applicationName: 'busy', lockTimeoutMs: 2_000 });
+    const pool = openPool(database.url, { max: 4, applicationName: 'busy' });
+    const atLock = openPool(database.url, { max: 4, lockTimeoutMs: 300 });
+    const inQueue = openPool(database.url, { max: 4, applicationName: 'queue', connectionTimeoutMs: 5_000 });
     const held = await sessionWith(pool, talk(2));
     const other = await sessionWith(pool, talk(2), held.tenant);
     const holder = await hold(held);
     try {
-      const repeated = Promise.allSettled(Array.from({ length: 40 }, (_, n) => append(pool, held, `t-${n}`)));
+      const patient = Promise.allSettled([
+        ...Array.from({ length: 40 }, (_, n) => append(pool, held, `t-${n}`)),
+        append(inQueue, held, 'q-0'),
+      ]);
+      await expect.poll(() => waiting('queue')).toBe(1);
       await expect.poll(() => waiting('busy')).toBeGreaterThan(0);
       // While they wait, another session appends more turns than the pool has connections.
       const others = await Promise.allSettled(
@@ -74,13 +87,20 @@ describe('a session whose row is locked', () => {
       );
       expect(await waiting('busy')).toBe(1);
       expect(others.map(typeOf)).toEqual(others.map(() => 'stored'));
-      expect(new Set((await repeated).map(typeOf))).toEqual(new Set(['Store.Busy']));
+      const refused = await Promise.allSettled([
+        ...Array.from({ length: 3 }, (_, n) => append(atLock, held, `l-${n}`)),
+        append(inQueue, held, 'q-1'),
+      ]);
+      expect(refused.map(typeOf)).toEqual(refused.map(() => 'Store.Busy'));
       expect((await loadSession(pool, held)).nextSeq).toBe(3);
-    } finally {
       await holder.release();
+      const outcomes = await patient;
+      expect(outcomes.map(typeOf)).toEqual(outcomes.map(() => 'stored'));
+      expect((await loadSession(pool, held)).nextSeq).toBe(3 + outcomes.length);
+    } finally {
+      await holder.end();
+      await Promise.all([pool.end(), atLock.end(), inQueue.end()]);
     }
-    expect(await append(pool, held, 't-0')).toMatchObject({ fromSeq: 3, repeated: false });
-    await pool.end();
   });
 
   it('a deadlock is also Store.Busy: the server is sound', async () => {
@@ -110,7 +130,7 @@ describe('a writer that stopped in its transaction', () => {
       applicationName: 'stopped',
       idleTransactionTimeoutMs: 500,
     });
-    const ids = await sessionWith(pool, talk(2));
+    const ids = await sessionWith(observer, talk(2));
     const failed = withTransaction(pool, ids, async ({ query }) => {
       await query('update palimpsest.sessions set next_seq = 99 where session_id = $1', [ids.session]);
       const gone = `select 1 from pg_stat_activity where application_name = 'stopped' and state = 'idle in transaction'`;
@@ -122,12 +142,15 @@ describe('a writer that stopped in its transaction', () => {
   });
 
   it('gets a typed failure if the server reports the lost transaction only in answer to the COMMIT', async () => {
-    const pool = openPool(database.url, { max: 1, idleTransactionTimeoutMs: 300 });
+    const pool = openPool(database.url, { max: 1 });
     const ids = newSession();
     const failed = withTransaction(pool, ids, async ({ query }) => {
-      await query('select 1');
+      const [self] = await query<{ pid: number }>('select pg_backend_pid() as pid');
+      await query("set local idle_in_transaction_session_timeout = '300ms'");
       // Like SIGSTOP: this process reads nothing until it continues, and then sends its COMMIT before it reads anything.
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_000);
+      execFileSync(process.execPath, ['-e', waitUntilGone], {
+        env: { ...process.env, URL: database.ownerUrl, PID: String(self!.pid) },
+      });
     });
     await expect(failed).rejects.toMatchObject({ type: 'Store.Unavailable' });
     expect(await append(pool, ids, 't')).toMatchObject({ fromSeq: 1 });
@@ -142,12 +165,12 @@ describe('a server that has gone silent', () => {
     url.port = String(await way.open());
     url.hostname = '127.0.0.1';
     const pool = openPool(url.toString(), { max: 1, statementTimeoutMs: 300, silenceTimeoutMs: 600 });
-    const ids = await sessionWith(pool, talk(1));
+    const ids = await sessionWith(observer, talk(1));
+    // A busy machine may need several attempts within these limits.
+    await expect.poll(() => loadSession(pool, ids).then(({ nextSeq }) => nextSeq, typeOfError)).toBe(2);
     way.swallow();
-    const reading = loadSession(pool, ids);
-    await expect(reading).rejects.toMatchObject({ type: 'Store.Unavailable' });
-    const appending = append(pool, ids, 'lost');
-    await expect(appending).resolves.toMatchObject({ fromSeq: 2 });
+    expect(await loadSession(pool, ids).catch(typeOfError)).toBe('Store.Unavailable');
+    await expect.poll(() => append(pool, ids, 'lost').then(({ fromSeq }) => fromSeq, typeOfError)).toBe(2);
     expect(pool.totalCount).toBe(1);
     await pool.end();
     way.cut();

@@ -1,7 +1,7 @@
 /**
  * The calls for which an agent waits: an append is one statement, a context another one, for any length of the session. Cached facts of a session are never used once they are outdated.
  */
-import pg from 'pg';
+import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { mostKnown, recall, remember } from '../../../src/store/sessions/session-table.js';
@@ -14,16 +14,18 @@ import { countMessage } from '../../../src/tokens/message.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { dialogue } from '../../support/dialogue.js';
 import { type Stack, startStack } from '../../support/stack.js';
+import { statements } from '../../support/statements.js';
 import { configureSession, newSession, replayed, talk } from '../../support/store.js';
 
 let stack: Stack;
-let pool: pg.Pool;
+let pool: Pool;
 
 /** A separate pool, with the caches of another process. */
-let elsewhere: pg.Pool;
+let elsewhere: Pool;
 
 beforeAll(async () => {
-  stack = await startStack();
+  // A worker in this process would send statements too.
+  stack = await startStack({ worker: false });
   [pool, elsewhere] = [openPool(stack.databaseUrl), openPool(stack.databaseUrl)];
 });
 
@@ -34,23 +36,8 @@ afterAll(async () => {
 
 const range = ({ fromSeq, throughSeq }: { fromSeq: number; throughSeq: number }) => ({ fromSeq, throughSeq });
 
-/** The statements of one act, by their first word. */
-async function statements(act: () => Promise<unknown>): Promise<string[]> {
-  const spy = vi.spyOn(pg.Client.prototype, 'query');
-  try {
-    await act();
-    return spy.mock.calls.map(([query]: unknown[]) => {
-      const text = typeof query === 'string' ? query : (query as { text: string }).text;
-      return /\w+/.exec(text)?.[0] ?? '';
-    });
-  } finally {
-    spy.mockRestore();
-  }
-}
-
 describe('on a session that this process has seen', () => {
   it.each([[2], [400]])('an append is one statement, and so is a context, after %i turns', async (length) => {
-    // It is never due, so the worker of this process sends no statements.
     const { palimpsest } = stack;
     const session = `hot-${length}`;
     const policy = { contextWindow: 1_000_000 };

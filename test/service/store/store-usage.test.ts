@@ -2,8 +2,8 @@
  * Usage reported with a turn corrects the sizes of a session: it is stored with its append, compared with the local count of
  * the same request, and applied to the sizes only if the difference matters.
  */
-import pg, { type Pool } from 'pg';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { limitsOf, marksFor } from '../../../src/limits/limits.js';
@@ -20,6 +20,7 @@ import { registerCounter } from '../../../src/tokens/counter.js';
 import { knownOf, type Calibration } from '../../../src/tokens/calibration.js';
 import type { UsageReport } from '../../../src/tokens/reported-usage.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { statements } from '../../support/statements.js';
 import { compactThrough, configureSession, newSession, talk } from '../../support/store.js';
 
 let database: TestDatabase;
@@ -374,18 +375,11 @@ describe('reported usage', () => {
     await compactThrough(pool, session.ids, 2);
     // This append learns of the compaction, with a second statement.
     await session.append();
-    const sent = vi.spyOn(pg.Client.prototype, 'query');
-    const cost = async (append: () => Promise<unknown>): Promise<number> => {
-      sent.mockClear();
-      await append();
-      return sent.mock.calls.length;
-    };
     const plain = { ...session.ids, messages: talk(2) };
-    const without = await cost(() => appendTurn(pool, { ...plain, turnId: 'without' }));
+    const without = await statements(() => appendTurn(pool, { ...plain, turnId: 'without' }));
     const usage = { inputTokens: 5_000, outputTokens: 1 };
-    const withUsage = await cost(() => appendTurn(pool, { ...plain, turnId: 'with', usage }));
-    sent.mockRestore();
-    expect([without, withUsage]).toEqual([1, 1]);
+    const withUsage = await statements(() => appendTurn(pool, { ...plain, turnId: 'with', usage }));
+    expect([without, withUsage]).toEqual([['with'], ['with']]);
   });
 });
 

@@ -180,13 +180,11 @@ describe('stored bytes', () => {
     // Another process has counted nothing yet; this one counts again after some seconds.
     await appendTurn(elsewhere, { ...newSession(tenant), turnId: '1', messages: talk(2) });
     await expect
-      .poll(
-        () =>
-          append(newSession(tenant), '1').then(
-            () => true,
-            () => false,
-          ),
-        { timeout: 30_000 },
+      .poll(() =>
+        append(newSession(tenant), '1').then(
+          () => true,
+          () => false,
+        ),
       )
       .toBe(true);
   });

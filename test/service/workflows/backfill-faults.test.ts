@@ -102,7 +102,7 @@ async function kill(worker: ChildProcess): Promise<void> {
 async function killServer(pid: number): Promise<void> {
   const id = findProcess(pid);
   process.kill(pid, 'SIGKILL');
-  expect(id && (await hasEnded(id, 10_000))).toBe(true);
+  expect(id && (await hasEnded(id, 60_000))).toBe(true);
 }
 
 const job = 'j';

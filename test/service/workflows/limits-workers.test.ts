@@ -38,11 +38,12 @@ afterEach(async () => {
   await stack.stop();
 });
 
-const setLevel = (level: number) =>
+/** Nothing flows in for this many seconds. */
+const setLevel = (level: number, seconds = 0) =>
   pool.query(
-    `insert into palimpsest.rate_buckets values ('tokens-per-minute', $1, clock_timestamp())
+    `insert into palimpsest.rate_buckets values ('tokens-per-minute', $1, clock_timestamp() + make_interval(secs => $2))
      on conflict (name) do update set level = excluded.level, updated_at = excluded.updated_at`,
-    [level],
+    [level, seconds],
   );
 
 async function live(session: string, policy: PolicyInput = smallPolicy, count = 16): Promise<void> {
@@ -118,7 +119,8 @@ test('the tokens of several worker processes stay within the rate, and backfills
   await setLevel(0);
   for (const session of backfills) await backfill(session);
   const emptyAt = Date.now() - startedAt;
-  await setLevel(0);
+  // However slowly the live sessions come, they take more than there is.
+  await setLevel(0, 3_600);
   await Promise.all(lives.map((session) => live(session)));
   await Promise.all(lives.map((session) => stack.palimpsest.settled({ session })));
 
@@ -180,7 +182,7 @@ test('a session that waits for tokens past its deadline gets the fallback, witho
   await stack.work();
   await setLevel(-59_000);
   const session = 'late';
-  await live(session, { ...smallPolicy, summary: { deadline: 5_000 } });
+  await live(session, { ...smallPolicy, summary: { deadline: 30_000 } });
   await stack.palimpsest.settled({ session });
   expect(await stack.palimpsest.compactions({ session })).toMatchObject([{ method: 'extractive' }]);
   expect(stack.model.requests).toHaveLength(0);

@@ -15,7 +15,7 @@ test.for([{ table: 'rate_buckets' }, { table: 'digests' }])(
     await holder.connect();
     try {
       const { settings, model, palimpsest } = stack;
-      settings.database = { lockTimeoutMs: 500 };
+      settings.database = { ...settings.database, lockTimeoutMs: 2_000 };
       settings.model.tokensPerMinute = 1_000_000;
       await stack.work();
       model.hold();

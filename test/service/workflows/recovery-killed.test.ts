@@ -22,7 +22,7 @@ async function fill(stack: Stack): Promise<void> {
 
 async function expectOneCompaction(stack: Stack): Promise<void> {
   const { palimpsest } = stack;
-  await palimpsest.settled({ session, timeoutMs: 90_000 });
+  await palimpsest.settled({ session });
   const compactions = await palimpsest.compactions({ session });
   expect(compactions.map(({ generation, method }) => [generation, method])).toEqual([[1, 'model']]);
   expect(await palimpsest.archive({ session })).toHaveLength(1);

@@ -279,7 +279,7 @@ describe('invariant 9: no loop', () => {
   test('the next attempt survives continue-as-new', () =>
     onStack(async (stack) => {
       const { palimpsest, model } = stack;
-      await play(palimpsest, 0, 1, withoutFallback(4_000));
+      await play(palimpsest, 0, 1, withoutFallback(10_000));
       await palimpsest.settled({ session });
       await sessionOf(stack).terminate('to start it with a short history');
       await client.workflow.start('session', {

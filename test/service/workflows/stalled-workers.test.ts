@@ -56,7 +56,7 @@ test.concurrent.for([
       await check.poll(secondAttempt).toEqual(['started']);
       model.release();
     }
-    await palimpsest.settled({ session, timeoutMs: 90_000 });
+    await palimpsest.settled({ session });
     check(model.requests.map(({ answered }) => answered)).toEqual([200]);
     check(await palimpsest.compactions({ session })).toMatchObject([{ generation: 1, method }]);
   } finally {

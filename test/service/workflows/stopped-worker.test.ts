@@ -36,7 +36,9 @@ test('a worker stopped inside its commit', async () => {
   const store = (index: number) =>
     palimpsest.appendTurn({ session, turnId: `t-${index}`, messages: turns[index]!, policy: smallPolicy });
   for (let index = 0; index < 16; index++) await store(index);
-  const worker = spawnWorker(stack, { timeouts: { idleTransactionTimeoutMs: 3_000 } });
+  // It waits for the gate however late it is stopped, and stays in its transaction long enough to be seen there.
+  const timeouts = { lockTimeoutMs: 270_000, idleTransactionTimeoutMs: 8_000 };
+  const worker = spawnWorker(stack, { timeouts });
   const exited = once(worker, 'exit');
   try {
     await expect.poll(() => count(`wait_event = 'advisory'`)).toBe(1);
@@ -58,7 +60,7 @@ test('a worker stopped inside its commit', async () => {
     expect(await palimpsest.archive({ session })).toEqual([]);
 
     worker.kill('SIGCONT');
-    await palimpsest.settled({ session, timeoutMs: 90_000 });
+    await palimpsest.settled({ session });
     const compactions = await palimpsest.compactions({ session });
     expect(compactions.map(({ generation }) => generation)).toEqual([1]);
     expect(await palimpsest.archive({ session })).toHaveLength(1);

@@ -100,6 +100,17 @@ async function sweeps(count: number): Promise<void> {
     .toBeGreaterThan(count);
 }
 
+async function withoutSweeps(act: () => Promise<void>): Promise<void> {
+  const schedule = client.schedule.getHandle(sweepId(stack.queuePrefix));
+  await schedule.pause();
+  try {
+    await expect.poll(async () => (await schedule.describe()).info.runningActions).toEqual([]);
+    await act();
+  } finally {
+    await schedule.unpause();
+  }
+}
+
 async function signalsOf(session: string): Promise<number> {
   const { events } = await workflowOf(session).fetchHistory();
   return (events ?? []).filter((event) => event.workflowExecutionSignaledEventAttributes).length;
@@ -112,13 +123,16 @@ describe('a session without a workflow is compacted without another turn', () =>
       ...{ databaseUrl: stack.databaseUrl, address: stack.temporal.address, queuePrefix: stack.queuePrefix },
       ...{ session, turns: outgrowing(session), policy: smallPolicy },
     };
-    const child = spawn(process.execPath, [program('test/support/doomed-append.ts')], {
-      env: { ...process.env, APPEND: JSON.stringify(settings) },
-      stdio: 'inherit',
+    await withoutSweeps(async () => {
+      const child = spawn(process.execPath, [program('test/support/doomed-append.ts')], {
+        env: { ...process.env, APPEND: JSON.stringify(settings) },
+        stdio: 'inherit',
+      });
+      expect(await once(child, 'exit')).toEqual([null, 'SIGKILL']);
+      expect(await statusOf(session)).toMatchObject({ messages: 36, generation: 0 });
+      await letTimePass(session);
+      expect((await statusOf(session)).overdue).not.toBeNull();
     });
-    expect(await once(child, 'exit')).toEqual([null, 'SIGKILL']);
-    expect(await statusOf(session)).toMatchObject({ messages: 36, generation: 0 });
-    await expect.poll(async () => (await statusOf(session)).overdue).not.toBeNull();
     await expect.poll(() => generationOf(session)).toBe(1);
     expect((await statusOf(session)).overdue).toBeNull();
   });
@@ -144,13 +158,18 @@ describe('a session without a workflow is compacted without another turn', () =>
     const policy = {
       ...smallPolicy,
       idleAfter: 500,
-      summary: { fallback: 'none', retryAfterFailure: 8_000 },
+      summary: { fallback: 'none', retryAfterFailure: 3_600_000 },
     } as const;
     await outgrow(session, policy);
     await expect.poll(async () => (await statusOf(session)).failures).toBe(1);
     await expect.poll(async () => (await statusOf(session)).phase).toBe('asleep');
     expect(await statusOf(session)).toMatchObject({ overdue: null, generation: 0 });
     stack.model.reply(ok());
+    await pool.query(
+      'update palimpsest.sessions set retry_at = now() where tenant_id = $1 and session_id = $2',
+      [stack.queuePrefix, session],
+    );
+    await letTimePass(session);
     await expect.poll(() => generationOf(session)).toBe(1);
     expect(await statusOf(session)).toMatchObject({ failures: 0, retryAt: null, lastError: null });
   });
@@ -160,9 +179,8 @@ describe('a session without a workflow is compacted without another turn', () =>
     await outgrow(session);
     await expect.poll(() => generationOf(session)).toBe(1);
     await stack.palimpsest.restore({ session, generation: 0 });
-    await stack.palimpsest.fork({ session, throughSeq: 36, to: 'forked' });
-    const before = await generationOf('forked');
-    await expect.poll(() => generationOf('forked')).toBeGreaterThan(before);
+    const { generation } = await stack.palimpsest.fork({ session, throughSeq: 36, to: 'forked' });
+    await expect.poll(() => generationOf('forked')).toBeGreaterThan(generation);
     // A restored session waits until it has grown.
     expect(await generationOf(session)).toBe(2);
   });

@@ -216,7 +216,7 @@ describe('calls in flight', () => {
     stack.model.hold();
     await live('first');
     await stack.model.waitForRequests(1);
-    await compacted('late', { ...smallPolicy, summary: { deadline: 8_000 } });
+    await compacted('late', { ...smallPolicy, summary: { deadline: 12_000 } });
     expect((await stack.palimpsest.compactions({ session: 'late' }))[0]).toMatchObject({
       method: 'extractive',
     });
@@ -232,9 +232,10 @@ describe.each([
   ['tokensPerMinute', { tokensPerMinute: 60_000 }, 'tokens-per-minute'],
   ['requestsPerMinute', { requestsPerMinute: 60 }, 'requests-per-minute'],
 ] satisfies [string, TenantLimits, string][])('%s', (_, limits, bucket) => {
+  /** Nothing flows in for an hour. */
   const setLevel = (level: number) =>
     pool.query(
-      `insert into palimpsest.rate_buckets values ($1, $2, clock_timestamp())
+      `insert into palimpsest.rate_buckets values ($1, $2, clock_timestamp() + interval '1 hour')
        on conflict (name) do update set level = excluded.level, updated_at = excluded.updated_at`,
       [`tenant/${stack.queuePrefix}/${bucket}`, level],
     );
@@ -242,7 +243,7 @@ describe.each([
 
   it('used up: calls wait for the inflow', async () => {
     await limit(limits);
-    // Five seconds without inflow for a call, longer than the turns take.
+    // A call gets a place that is reached after five seconds, and what it takes.
     await setLevel(-perMinute / 12);
     const policy = { ...smallPolicy, memory: { eager: false } };
     await live('waits', policy);
@@ -260,7 +261,7 @@ describe.each([
   it('used up beyond the deadline: the rules write the summary', async () => {
     await limit(limits);
     await setLevel(-0.99 * perMinute);
-    await compacted('late', { ...smallPolicy, summary: { deadline: 6_000 } });
+    await compacted('late', { ...smallPolicy, summary: { deadline: 30_000 } });
     expect(models()).toEqual([]);
     expect((await stack.palimpsest.compactions({ session: 'late' }))[0]).toMatchObject({
       method: 'extractive',
