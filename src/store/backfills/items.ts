@@ -154,21 +154,13 @@ export async function recordItems(
 async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<boolean> {
   const { session, at, state, step, error, unsettled, incarnation = null } = result;
   const done = state !== 'running';
-  const recorded = await query(
-    recordStatement,
-    [
-      ...[tenant, job, session, state, done, at],
-      ...[error?.type ?? null, error && storable(error.message.slice(0, shownCharacters))],
-      ...[step?.generation ?? null, step?.tokensBefore ?? null, step?.tokensAfter ?? null],
-      ...[
-        step?.modelCalls ?? 0,
-        step?.modelInputTokens ?? 0,
-        step?.modelOutputTokens ?? 0,
-        step?.cost ?? null,
-      ],
-      ...[unsettled?.cost ?? null, unsettled?.generation ?? null, incarnation],
-    ],
-  );
+  const recorded = await query(recordStatement, [
+    ...[tenant, job, session, state, done, at],
+    ...[error?.type ?? null, error && storable(error.message.slice(0, shownCharacters))],
+    ...[step?.generation ?? null, step?.tokensBefore ?? null, step?.tokensAfter ?? null],
+    ...[step?.modelCalls ?? 0, step?.modelInputTokens ?? 0, step?.modelOutputTokens ?? 0, step?.cost ?? null],
+    ...[unsettled?.cost ?? null, unsettled?.generation ?? null, incarnation],
+  ]);
   return recorded.length > 0;
 }
 

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type RunningApi, startApi } from '../../../src/api/server.js';
 import type { ApiClient, ApiService } from '../../../src/api/settings.js';
 import { CallerGone, currentCaller } from '../../../src/store/connection/places.js';
@@ -22,7 +22,7 @@ afterAll(() => api.close());
 test('every request ends with the same reason, so that none makes an error of its own', async () => {
   for (let request = 0; request < 2; request++)
     await (await fetch(`${api.address}/v1/sessions/s-1/context`)).text();
-  await vi.waitFor(() => expect(signals.map((signal) => signal?.aborted)).toEqual([true, true]));
+  await expect.poll(() => signals.map((signal) => signal?.aborted)).toEqual([true, true]);
   const [first, second] = signals.map((signal): unknown => signal?.reason);
   expect(first).toBeInstanceOf(CallerGone);
   expect(second).toBe(first);

@@ -1,5 +1,5 @@
 /** The engine without database and workflow: over an array of messages, and as a session in memory. */
-import { describe, expect, test, vi } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import {
   applyCompaction,
   Conversation,
@@ -260,7 +260,7 @@ describe('written ahead of the trigger', () => {
     let from = 0;
     for (; !conversation.isAlmostDue(); from++) await appended(conversation, turns[from]!);
     const writing = conversation.writeAhead(late);
-    await vi.waitFor(() => expect(asked).toBeGreaterThan(0));
+    await expect.poll(() => asked).toBeGreaterThan(0);
     playOn(conversation, from);
     const compacting = conversation.compact(late);
     answer();

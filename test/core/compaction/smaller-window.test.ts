@@ -76,7 +76,7 @@ describe('a journal made for 200,000 tokens', () => {
   beforeAll(async () => {
     conversation = await play(200_000, (one) => entriesOf(one) > 2 && sizeOf(headOf(one)) > 10_000);
     full = headOf(conversation);
-  }, 60_000);
+  });
 
   test('stays whole if it fits its room, or if shorter messages are enough', () => {
     for (const budget of [190_000, 60_000, 40_000]) expect(turnOf(conversation.context(budget))).toBe(full);
@@ -156,4 +156,4 @@ test('if a provider counts more tokens, entries are dropped, then the next compa
   expect(validateView(after.messages)).toEqual([]);
   expect(behindLeft(turnOf(after))).toBeNull();
   expect(turnOf(after)).toContain(question);
-}, 60_000);
+});

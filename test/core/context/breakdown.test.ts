@@ -69,7 +69,7 @@ describe('the breakdown of a context', () => {
       runs,
     );
     expect(heads).toBeGreaterThan(0);
-  }, 120_000);
+  });
 
   test('counts the text of the head with any counter', async () => {
     await fc.assert(
@@ -108,7 +108,7 @@ describe('the breakdown of a context', () => {
       ),
       runs,
     );
-  }, 120_000);
+  });
 });
 
 describe('the unchanged beginning after a commit', () => {
@@ -141,7 +141,7 @@ describe('the unchanged beginning after a commit', () => {
       runs,
     );
     expect(grown).toBeGreaterThan(0);
-  }, 120_000);
+  });
 
   test('is exact to the character within the first message that differs', () => {
     const counter = counterFor('chars/4');

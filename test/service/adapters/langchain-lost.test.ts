@@ -400,8 +400,7 @@ test('a run whose text another run at once has said stores nothing twice that is
     sync: {
       value: async (request: { messages: { data: { id?: string } }[] }) => {
         const place = order.indexOf(request.messages.at(-1)?.data.id ?? '');
-        if (place >= next)
-          await expect.poll(() => [begun, next], { timeout: 20_000 }).toEqual([order.length, place]);
+        if (place >= next) await expect.poll(() => [begun, next]).toEqual([order.length, place]);
         const synced: unknown = await palimpsest.sync(request as never);
         if (request.messages.length === 0) begun++;
         if (place === next) next++;
@@ -411,7 +410,7 @@ test('a run whose text another run at once has said stores nothing twice that is
   }) as PalimpsestClient;
   await build({ session, memory: true }).invoke(says('Begin.'));
   const model = new Counting(async () => {
-    await expect.poll(() => next, { timeout: 20_000 }).toBe(order.length);
+    await expect.poll(() => next).toBe(order.length);
   });
   const asks = (id: string, content: string) =>
     build({ client, session, memory: true, model }).invoke({ messages: [new HumanMessage({ id, content })] });

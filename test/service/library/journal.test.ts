@@ -140,7 +140,7 @@ test('the log is made searchable during the call', async () => {
     return found[0]?.missing;
   };
   stack.model.reply(async (request) => {
-    await vi.waitFor(async () => expect(await missing()).toBe(0), { timeout: 20_000 });
+    await expect.poll(missing).toBe(0);
     return writes(request);
   });
   try {
@@ -337,7 +337,7 @@ async function playUntilAhead(session: string): Promise<number> {
   for (let turn = 0; turn < 20; turn++) {
     await play(session, turn, 1, eager);
     if ((await tokensOf(session)) < near) continue;
-    await vi.waitFor(async () => expect(await aheadOf(session)).toBe(1), { timeout: 20_000 });
+    await expect.poll(() => aheadOf(session)).toBe(1);
     return turn + 1;
   }
   throw new Error('the session did not come close to its threshold');
@@ -363,7 +363,7 @@ test('a failure ahead of the trigger is silent, and the compaction makes the cal
   const page = client.workflow.getHandle(aheadWorkflowId(ids, 0));
   let turn = 0;
   for (; (await tokensOf('unheard')) < near; turn++) await play('unheard', turn, 1, eager);
-  await vi.waitFor(() => page.describe(), { timeout: 20_000 });
+  await vi.waitFor(() => page.describe(), { timeout: 90_000 });
   await page.result();
   await client.connection.close();
   expect(stack.model.requests.length).toBeGreaterThan(0);
@@ -388,7 +388,7 @@ test('a pause ends writing ahead, which is repeated after it', async () => {
   model.release();
   expect(await aheadOf(session)).toBe(0);
   await palimpsest.resume({ session });
-  await vi.waitFor(async () => expect(await aheadOf(session)).toBe(1), { timeout: 20_000 });
+  await expect.poll(() => aheadOf(session)).toBe(1);
 });
 
 test('a pause prevents writing ahead; an erasure deletes its answers', async () => {
