@@ -160,7 +160,7 @@ async function acceptAndCommit(
 /** The tenants whose digests this process has expired within the last minute. */
 const expired = new LRUCache<string, true>({ max: 10_000, ttl: 60_000 });
 
-/** Commits of a backfill follow each other within milliseconds, and digests expire after days. */
+/** Expires the tenant's digests at most once a minute: commits of a backfill follow each other within milliseconds. */
 async function expireNowAndThen(pool: Pool, tenant: string, olderThanMs: number): Promise<void> {
   if (expired.has(tenant)) return;
   expired.set(tenant, true);

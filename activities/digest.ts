@@ -58,7 +58,7 @@ async function findOrAsk(
   const startedAt = Date.now();
   let preparing: Promise<Prepared> | undefined;
   const prepare = () => (preparing ??= question.prepare());
-  // If the answer arrives from another step, a failure of the preparation does not matter.
+  // A failure of the preparation does not matter if another step stores the answer.
   const stored = await findOrLease(pool, leased, attempt, () => void prepare().catch(() => undefined));
   metrics?.digest(stored !== null);
   if (stored) {

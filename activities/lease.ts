@@ -29,23 +29,23 @@ export interface LeasedAnswer extends LeasedDigest {
 }
 
 /**
- * Returns the stored answer, if another step is requesting it after that step has stored it; or null if this step now holds the
- * lease and must make the request under `whileLeased`. `unless` is called at the first look that finds none. Throws the passing
- * failure of the other step's call, so that all steps that need the same answer share one failed call. Throws `Llm.InFlight` if
- * the other step takes long, and `Llm.RateLimited` if the tenant has as many calls in flight as it may have.
+ * Returns the stored answer; if another step is requesting it, waits for that step. Returns null if this step now holds the lease
+ * and must make the request under `whileLeased`. Calls `onMiss` when the first look finds no answer. Throws the passing failure of
+ * the other step's call, so that all steps that need the same answer share one failed call. Throws `Llm.InFlight` if the other
+ * step takes long, and `Llm.RateLimited` if the tenant has as many calls in flight as it may have.
  */
 export async function findOrLease(
   pool: Pool,
   leased: LeasedAnswer,
   attempt: Attempt,
-  unless: () => void,
+  onMiss: () => void,
 ): Promise<HeldDigest | null> {
   const until = Date.now() + patienceMs;
   for (let pauseMs = 0; ; pauseMs = Math.min(longestLookMs, Math.max(firstLookMs, pauseMs * 1.5))) {
     if (pauseMs > 0) await sleep(pauseMs, undefined, { signal: attempt.signal });
     const looked = await findOrClaim(pool, leased.holder, leased, attempt.asker);
     if (looked.found !== null) return looked.found;
-    if (pauseMs === 0) unless();
+    if (pauseMs === 0) onMiss();
     if (looked.claimed) return unlessStored(pool, leased, attempt);
     const seen = await seeLease(pool, leased);
     if (seen === null && leased.most !== undefined) throw allInFlight(leased.most, attempt);
