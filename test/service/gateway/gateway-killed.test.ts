@@ -184,7 +184,7 @@ test('a gateway that is killed between an answer and the next request', async ()
 test('a database that is killed before a search, and comes back', async () => {
   const dataDir = leashServers(mkdtempSync(path.join(os.tmpdir(), 'palimpsest-gateway-')));
   const way = { now: new Way('') };
-  const open = async (port = 0) => {
+  const open = async (port?: number) => {
     const { url, pid } = await startPostgres({ dataDir, log: () => {} });
     way.now = new Way(new URL(url).host);
     return { url, pid, port: await way.now.open(port) };
